@@ -90,7 +90,7 @@ def fill_store(path: Path | str, *, now: datetime | None = None) -> None:
         _queues(store, ana)
         clock.at = datetime.now(UTC)
         store.people.request_pairing(STRANGER)
-        store.schedules.create(ANA, "at 09:00", "Tell me what is planned for today.")
+        store.schedules.create(ANA, "cron 0 9 * * MON-FRI", "Tell me what is planned for today.")
         store.schedules.create(ANA, "every 2h", "Look whether the tickets became cheaper.")
         store.settle()
 

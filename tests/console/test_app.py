@@ -11,6 +11,7 @@ import pytest
 
 import tertulia
 from tertulia.console.app import PAGES
+from tertulia.console.sections import SECTIONS
 from tertulia.records.people import ROLES
 from tests.console.served_console import ServedConsole, served_console
 from tests.http.served_gateway import SECRETS
@@ -29,11 +30,15 @@ def addresses(path: Path) -> dict[str, str]:
     with tertulia.open(path) as store:
         session = next(each for each in store.sessions.find().items if each.title)
         item = store.inbox.find().items[0]
-    values = {"sessions": session.id, "messages": str(item.id)}
+    values = {"sessions": session.id, "messages": str(item.id), "processes": "none"}
     return {
         page.name: "/console" + page.path.replace("{id}", values.get(page.path.split("/")[1], "1"))
         for page in PAGES
     }
+
+
+def test_the_navigation_leads_to_pages() -> None:
+    assert {section.path for section in SECTIONS} <= {page.path for page in PAGES}
 
 
 def test_a_browser_is_there_for_the_tests_of_make_check() -> None:
@@ -55,6 +60,8 @@ def test_everybody_sees_their_pages_and_what_is_not_theirs_is_not_found(
                     continue
                 # A session of somebody else is not found by its id, either.
                 is_own = role == "owner" or "{id}" not in page.path
+                if page.name == "process":
+                    is_own = False  # the demonstration runs none
                 expected = 200 if is_allowed and is_own else 404
                 assert response.status_code == expected, (name, page.path, response.text[:500])
                 assert "Train to Madrid" not in response.text or role == "owner"

@@ -13,7 +13,17 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Match, Route
 
-from tertulia.console import chat_page, delivery_pages, form_actions, now_page, session_pages
+from tertulia.console import (
+    chat_page,
+    delivery_pages,
+    form_actions,
+    now_page,
+    people_page,
+    search_page,
+    session_pages,
+    system_pages,
+    usage_page,
+)
 from tertulia.console.asset_files import assets, send_asset
 from tertulia.console.environment import render_template, zone
 from tertulia.console.live_stream import MAX_ROWS, live_events
@@ -40,7 +50,11 @@ log = logging.getLogger("tertulia.console")
 PAGES: tuple[ConsolePage, ...] = (
     *now_page.PAGES,
     *session_pages.PAGES,
+    *search_page.PAGES,
     *delivery_pages.PAGES,
+    *people_page.PAGES,
+    *usage_page.PAGES,
+    *system_pages.PAGES,
     *chat_page.PAGES,
 )
 _THEMES = ("light", "dark")
@@ -118,7 +132,7 @@ class Console:
         is_guest = call.caller.role == "guest" and call.api.web is not None
         if not is_guest or VISITOR in call.request.headers:
             return
-        visitor = await call.run("create_visitor")
+        visitor = await call.operate("create_visitor")
         response.set_cookie(
             _VISITOR_COOKIE, visitor.visitor, path=CONSOLE, httponly=True, samesite="strict",
             secure=call.request.url.scheme == "https", max_age=30 * 86_400,
@@ -276,7 +290,7 @@ class Console:
             browser = await self._api.cookies.browser(request)
             caller = await self._api.cookies.caller(request)
             call = self._call(request, caller, {}, {})
-            await call.run("sign_out_browser", path={"id": str(browser.id)})
+            await call.operate("sign_out_browser", path={"id": str(browser.id)})
         except Error:
             log.debug("a browser signed out that was not signed in")
         self._api.cookies.delete_cookie(request, response)

@@ -22,11 +22,11 @@ async def load_chat(call: PageCall) -> dict[str, Any]:
     entries: list[Any] = []
     session = None
     if call.api.web is not None and call.caller.role != "guest":
-        page = await call.run("list_sessions", query=_own_sessions(call))
+        page = await call.operate("list_sessions", query=_own_sessions(call))
         chats = [item for item in page.items if item.origin.chat_id == CHAT]
         session = chats[0] if chats else None
     if session is not None:
-        window = await call.run(
+        window = await call.operate(
             "read_transcript", path={"id": session.id}, query={"newest": _WINDOW}
         )
         entries = await show_entries(window.items)
@@ -52,7 +52,7 @@ async def read_chat_events(call: PageCall) -> Response:
     """Return the stream of the events of this person's chat."""
     if call.api.web is None:
         raise NotFound("This gateway has no web platform.", hint="Add [platforms.web].")
-    response: Response = await call.run("read_events", path={"chat": CHAT})
+    response: Response = await call.operate("read_events", path={"chat": CHAT})
     return response
 
 

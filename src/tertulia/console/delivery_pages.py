@@ -15,12 +15,15 @@ async def load_deliveries(call: PageCall) -> dict[str, Any]:
     state = call.query.get("state", "")
     shown = [state] if state in DELIVERY_STATES else list(_STATES)
     pages = await gather_values(
-        **{name: call.run("list_deliveries", query={"state": name, "limit": 50}) for name in shown}
+        **{
+            name: call.operate("list_deliveries", query={"state": name, "limit": 50})
+            for name in shown
+        }
     )
     arrivals = await gather_values(
-        dead=call.run("list_arrivals", query={"state": "dead", "limit": 20}),
-        waiting=call.run("list_arrivals", query={"state": "waiting", "limit": 20}),
-        taken=call.run("list_arrivals", query={"state": "taken", "limit": 20}),
+        dead=call.operate("list_arrivals", query={"state": "dead", "limit": 20}),
+        waiting=call.operate("list_arrivals", query={"state": "waiting", "limit": 20}),
+        taken=call.operate("list_arrivals", query={"state": "taken", "limit": 20}),
     )
     return {
         "deliveries": [item for page in pages.values() for item in page.items],

@@ -46,6 +46,7 @@ def environment() -> Environment:
         json=_json,
         platform=_platform,
         title=_title,
+        browser=_browser,
     )
     return result
 
@@ -144,3 +145,19 @@ def _platform(name: str) -> str:
 
 def _title(session: Session) -> str:
     return display_line(format.session_name(session)[:1000], 120)
+
+
+_BROWSERS = (("Edg", "Edge"), ("Firefox", "Firefox"), ("Chrome", "Chrome"), ("Safari", "Safari"))
+_SYSTEMS = (
+    ("iPhone", "iPhone"), ("iPad", "iPad"), ("Android", "Android"), ("Windows", "Windows"),
+    ("Mac OS", "macOS"), ("Linux", "Linux"),
+)  # fmt: skip
+
+
+def _browser(agent: str) -> str:
+    """Return what a browser calls itself, short: Firefox on Linux."""
+    name = next((label for text, label in _BROWSERS if text in agent), None)
+    system = next((label for text, label in _SYSTEMS if text in agent), None)
+    if name is None:
+        return display_line(agent, 80) or "A browser without a name"
+    return name if system is None else f"{name} on {system}"

@@ -13,7 +13,9 @@ from typing import Any
 import msgspec
 
 from tertulia.console.page_definition import CONSOLE, PageCall
-from tertulia.errors import NotFound
+from tertulia.core.text.display_safe import display_line
+from tertulia.core.text.format import session_name
+from tertulia.errors import ConfigError, NotFound
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -41,7 +43,8 @@ Answer = Callable[[PageCall, Mapping[str, str], Any], ActionResult]
 class Action(msgspec.Struct, frozen=True, kw_only=True):
     """An operation behind a button. `path` are the fields that belong into its path.
 
-    `prepare` may read what is needed to take the action back, before it runs.
+    `prepare` may read what is needed to take the action back, before it runs; `body` makes the body
+    of the operation from the fields and from what was read.
     """
 
     operation: str
@@ -49,16 +52,49 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     path: tuple[str, ...] = ()
     undo: Callable[[Mapping[str, str], Any, Any], Undo | None] | None = None
     prepare: Callable[[PageCall, Mapping[str, str]], Awaitable[Any]] | None = None
+    body: Callable[[Mapping[str, str], Any], dict[str, Any]] | None = None
     leads_to: Callable[[Mapping[str, str], Any], str] | None = None
     sentence: Callable[[Mapping[str, str], Any], str] | None = None
 
 
 async def _session_before(call: PageCall, fields: Mapping[str, str]) -> Any:
-    return await call.run("get_session", path={"id": fields["id"]})
+    return await call.operate("get_session", path={"id": fields["id"]})
+
+
+async def _message_before(call: PageCall, fields: Mapping[str, str]) -> Any:
+    query = {"around": fields.get("seq"), "newest": 3}
+    page = await call.operate("read_transcript", path={"id": fields["id"]}, query=query)
+    for entry in page.items:
+        if str(entry.seq) == fields.get("seq"):
+            return entry
+    raise NotFound("The message is not there any more.", hint="Load the page again.")
+
+
+async def _person_before(call: PageCall, fields: Mapping[str, str]) -> Any:
+    page = await call.operate("list_people", query={"limit": 1000})
+    return next((person for person in page.items if person.id == fields["person"]), None)
+
+
+async def _check_title(call: PageCall, fields: Mapping[str, str]) -> Any:
+    session = await _session_before(call, fields)
+    if fields.get("title", "").strip() != display_line(session_name(session), 120).strip():
+        raise ConfigError(
+            "The title is not the one of this session.",
+            hint="Type it as it stands at the top of the page.",
+        )
+    return session
 
 
 def _rename_back(fields: Mapping[str, str], before: Any, after: Any) -> Undo:
     return Undo("rename", {"id": fields["id"], "title": before.title or ""})
+
+
+def _restore_before(fields: Mapping[str, str], before: Any, after: Any) -> Undo:
+    return Undo("restore", {"id": fields["id"], "number": str(after.before)})
+
+
+def _role_back(fields: Mapping[str, str], before: Any, after: Any) -> Undo | None:
+    return None if before is None else Undo("role", {"person": after.id, "role": before.role})
 
 
 def _settled(fields: Mapping[str, str], after: Any) -> str:
@@ -69,31 +105,92 @@ def _settled(fields: Mapping[str, str], after: Any) -> str:
     }.get(fields.get("outcome", ""), "Settled.")
 
 
+def _undone(fields: Mapping[str, str], after: Any) -> str:
+    return (
+        "The last exchange was taken back." if after.turns == 1 else f"{after.turns} were undone."
+    )
+
+
+_ID = ("id",)
 ACTIONS: dict[str, Action] = {
     "rename": Action(
-        operation="rename_session", path=("id",), text="The title was changed.",
+        operation="rename_session", path=_ID, text="The title was changed.",
         prepare=_session_before, undo=_rename_back,
+        body=lambda fields, before: {"title": fields.get("title", "").strip() or None},
     ),
     "end": Action(
-        operation="end_session", path=("id",), text="The session has ended.",
+        operation="end_session", path=_ID, text="The session has ended.",
         undo=lambda fields, before, after: Undo("resume", {"id": fields["id"]}),
     ),
     "resume": Action(
-        operation="resume_session", path=("id",), text="The session is the current one again.",
+        operation="resume_session", path=_ID, text="The session is the current one again.",
         undo=lambda fields, before, after: Undo("end", {"id": fields["id"]}),
     ),
     "fork": Action(
-        operation="fork_session", path=("id",), text="A new session with the same messages began.",
-        leads_to=lambda fields, after: f"{CONSOLE}/sessions/{after.id}",
+        operation="fork_session", path=_ID, text="A new session with the same messages began.",
+        leads_to=lambda fields, after: f"{CONSOLE}/sessions/{after.id}?note=fork",
     ),
     "erase": Action(
-        operation="delete_session", path=("id",), text="The session was erased.",
+        operation="delete_session", path=_ID, text="The session was erased.", prepare=_check_title,
         leads_to=lambda fields, after: f"{CONSOLE}/sessions?note=erase",
+    ),
+    "undo": Action(
+        operation="undo_turns", path=_ID, text="The last exchange was taken back.",
+        sentence=_undone, undo=_restore_before,
+    ),
+    "redo": Action(
+        operation="redo_turns", path=_ID, text="It is back.", undo=_restore_before,
+    ),
+    "restore": Action(
+        operation="restore_revision", path=_ID, text="The revision was restored.",
+        undo=_restore_before,
+    ),
+    "edit": Action(
+        operation="edit_message", path=_ID, text="The message was changed.", undo=_restore_before,
+        prepare=_message_before,
+        body=lambda fields, before: {
+            "seq": before.seq, "message": {**before.body, "content": fields.get("text", "")},
+        },
+    ),
+    "remove": Action(
+        operation="remove_message", path=_ID, text="The message was removed.",
+        undo=_restore_before,
+    ),
+    "compress": Action(
+        operation="compact_transcript", path=_ID, text="The older messages were summed up.",
+        undo=_restore_before,
     ),
     "say": Action(operation="post_message", path=("chat",), text=""),
     "settle": Action(
-        operation="settle_delivery", path=("id",), text="The delivery was settled.",
+        operation="settle_delivery", path=_ID, text="The delivery was settled.",
         sentence=_settled,
+    ),
+    "approve": Action(operation="approve_pairing", text="They may write now."),
+    "refuse": Action(operation="refuse_pairing", text="Refused. For a day they get no new code."),
+    "role": Action(
+        operation="set_role", path=("person",), text="The role was changed.",
+        prepare=_person_before, undo=_role_back,
+    ),
+    "run_schedule": Action(operation="run_schedule", path=_ID, text="It runs now."),
+    "pause_schedule": Action(
+        operation="pause_schedule", path=_ID, text="The schedule is paused.",
+        undo=lambda fields, before, after: Undo("resume_schedule", {"id": fields["id"]}),
+    ),
+    "resume_schedule": Action(
+        operation="resume_schedule", path=_ID, text="The schedule goes on.",
+        undo=lambda fields, before, after: Undo("pause_schedule", {"id": fields["id"]}),
+    ),
+    "remove_schedule": Action(
+        operation="remove_schedule", path=_ID, text="The schedule was removed."
+    ),
+    "plan": Action(operation="create_schedule", text="The task is planned."),
+    "kill": Action(operation="kill_process", path=_ID, text="The process was killed."),
+    "sign_out": Action(
+        operation="sign_out_browser", path=_ID, text="That browser is signed out."
+    ),
+    "sign_out_all": Action(
+        operation="sign_out_browsers", text="All browsers are signed out.",
+        leads_to=lambda fields, after: f"{CONSOLE}/enter",
     ),
 }  # fmt: skip
 
@@ -111,9 +208,13 @@ async def run_action(name: str, call: PageCall, fields: Mapping[str, str]) -> Ac
     if missing:
         raise NotFound(f"The form has no {missing[0]}.", hint="Load the page again.")
     before = None if action.prepare is None else await action.prepare(call, fields)
-    body = {key: value for key, value in fields.items() if key not in action.path}
+    body: dict[str, Any] = {
+        key: value for key, value in fields.items() if key not in action.path and value != ""
+    }
+    if action.body is not None:
+        body = action.body(fields, before)
     path = {key: fields[key] for key in action.path}
-    after = await call.run(action.operation, path=path, body=body)
+    after = await call.operate(action.operation, path=path, body=body)
     return ActionResult(
         note=name,
         text=action.text if action.sentence is None else action.sentence(fields, after),

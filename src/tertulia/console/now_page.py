@@ -15,19 +15,19 @@ _SHOWN = 20
 async def load_now(call: PageCall) -> dict[str, Any]:
     """Load what needs a person, worst first, the figures of today, and the newest sessions."""
     if not call.caller.is_owner:
-        values = await gather_values(sessions=call.run("list_sessions", query={"limit": 10}))
+        values = await gather_values(sessions=call.operate("list_sessions", query={"limit": 10}))
         return {**_nothing(), "sessions": values["sessions"].items}
     today = datetime.combine(call.api.store.now().astimezone(zone()).date(), time(), zone())
     limit = {"limit": _SHOWN}
     values = await gather_values(
-        unknown=call.run("list_deliveries", query={"state": "unknown", **limit}),
-        dead=call.run("list_deliveries", query={"state": "dead", **limit}),
-        unanswered=call.run("list_arrivals", query={"state": "dead", **limit}),
-        waiting=call.run("list_arrivals", query={"state": "waiting", **limit}),
-        taken=call.run("list_arrivals", query={"state": "taken", **limit}),
-        pairings=call.run("list_pairings"),
-        usage=call.run("sum_usage", query={"by": "day", "since": today.isoformat()}),
-        sessions=call.run("list_sessions", query={"limit": 10}),
+        unknown=call.operate("list_deliveries", query={"state": "unknown", **limit}),
+        dead=call.operate("list_deliveries", query={"state": "dead", **limit}),
+        unanswered=call.operate("list_arrivals", query={"state": "dead", **limit}),
+        waiting=call.operate("list_arrivals", query={"state": "waiting", **limit}),
+        taken=call.operate("list_arrivals", query={"state": "taken", **limit}),
+        pairings=call.operate("list_pairings"),
+        usage=call.operate("sum_usage", query={"by": "day", "since": today.isoformat()}),
+        sessions=call.operate("list_sessions", query={"limit": 10}),
     )
     late = call.api.store.now() - timedelta(minutes=2)
     return {

@@ -38,7 +38,7 @@ class PageCall(msgspec.Struct, frozen=True, kw_only=True):
     path: dict[str, str]
     query: dict[str, str]
 
-    async def run(
+    async def operate(
         self,
         operation: str,
         *,

@@ -30,8 +30,6 @@ SECTIONS: tuple[Section, ...] = (
     Section("schedules", "/schedules", "Schedules", "member"),
     Section("processes", "/processes", "Processes", "member"),
     Section("policies", "/policies", "Policies", "owner"),
-    Section("platforms", "/platforms", "Platforms", "owner"),
-    Section("nodes", "/nodes", "Nodes", "owner"),
     Section("browsers", "/browsers", "Browsers", "guest"),
 )
 

@@ -54,10 +54,13 @@ class TranscriptItem(msgspec.Struct, frozen=True, kw_only=True):
     is_cut: bool
 
 
-async def show_entries(messages: Sequence[Any], *, full: int | None = None) -> list[TranscriptItem]:
+async def show_entries(
+    messages: Sequence[Any], *, full: int | None = None, person: str | None = None
+) -> list[TranscriptItem]:
     """Return messages (`seq`, `turn`, `role`, `kind`, `at`, `author`, `body`) as entries.
 
-    The message at position `full` is not cut.
+    The message at position `full` is not cut. `person` is the name of whoever wrote the messages
+    without an author of their own: in a private chat there is only one.
     """
     drafts = [(message, list(_parts(message))) for message in messages]
     limits = [None if message.seq == full else MAX_SHOWN for message, _ in drafts]
@@ -81,7 +84,7 @@ async def show_entries(messages: Sequence[Any], *, full: int | None = None) -> l
             for kind, label, text in parts
         )
         day = message.at.astimezone(zone()).date()
-        entries.append(_entry(message, blocks, parts, None if day == last_day else day))
+        entries.append(_entry(message, blocks, parts, None if day == last_day else day, person))
         last_day = day
     return entries
 
@@ -95,13 +98,14 @@ def _entry(
     blocks: tuple[EntryBlock, ...],
     parts: list[tuple[BlockKind, str, str]],
     day: date | None,
+    person: str | None,
 ) -> TranscriptItem:
     return TranscriptItem(
         id=message.seq,
         turn=message.turn,
         role=message.role,
         side=_SIDES.get(message.role, "note"),
-        name=_speaker(message),
+        name=_speaker(message, person),
         kind=message.kind,
         at=message.at,
         day=day,
@@ -123,11 +127,13 @@ def _block(
     )
 
 
-def _speaker(message: Any) -> str:
+def _speaker(message: Any, person: str | None) -> str:
     """Return the name of the author, else of the role; the agent is always called so."""
     author = message.author if isinstance(message.author, Mapping) else {}
     name = author.get("name") or author.get("id") or message.body.get("name")
     role = _NAMES.get(message.role, message.role)
+    if message.role == USER and not name:
+        name = person
     if not isinstance(name, str) or not name.strip() or message.role == ASSISTANT:
         return display_line(str(role), _MAX_NAME)
     return display_line(name, _MAX_NAME)
