@@ -21,6 +21,7 @@ from tertulia.core.approval import ApprovalRule, ApprovalSettings
 from tertulia.core.usage import Usage
 from tertulia.gateway.app import Gateway
 from tertulia.gateway.expiry import Flush
+from tertulia.gateway.image_describer import ImageDescriber
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.base import Adapter, Incoming, MenuEntry, Outgoing, Receive, StreamUpdate
 from tertulia.platforms.settings import PlatformSettings
@@ -225,6 +226,7 @@ async def running_gateway(
     flush: Flush | None = None,
     folder: str | None = None,
     programs: Path | None = None,
+    describer: ImageDescriber | None = None,
 ) -> AsyncIterator[RunningGateway]:
     """A gateway that runs; in the end it is stopped, and its store must be sound."""
     given = list(apps) if apps is not None else [App()]
@@ -232,7 +234,7 @@ async def running_gateway(
         processes = None if programs is None else ProcessRegistry(store.sync, programs)
         gateway = Gateway(
             store, agent or ParrotAgent(), given, settings=rules, tools=tuple(tools), flush=flush,
-            folder=folder, processes=processes,
+            folder=folder, processes=processes, describer=describer,
         )  # fmt: skip
         node = RunningGateway(store, gateway, {app.name: app for app in given})
         try:

@@ -123,10 +123,27 @@ thoughts = st.lists(
     | values,
     max_size=2,
 )
+# Files as a gateway prepares them, and as nobody does.
+prepared_files = st.builds(
+    lambda kind, name, text, hash_: {
+        "name": name,
+        "hash": hash_,
+        "type": "image/png",
+        "prepared": {
+            "kind": kind, "hash": hash_, "type": "image/png", "size": 9, "width": 5, "height": 5,
+            "pages": 1, "text": text, "caption": text,
+        },
+    },
+    st.sampled_from(["image", "image", "document", "text", "audio", "none", "odd"]),
+    odd_texts,
+    texts,
+    st.sampled_from(["a" * 64, "b" * 64, "c" * 64]),
+)  # fmt: skip
 media = st.one_of(
     values,
     st.lists(
         odd_texts
+        | prepared_files
         | st.fixed_dictionaries({}, optional={"type": odd_texts, "path": odd_texts, "url": values}),
         max_size=3,
     ),

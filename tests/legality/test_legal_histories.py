@@ -20,7 +20,9 @@ import tertulia
 from tertulia import Session, Settings, Source, Store, ToolCall
 from tertulia.core.history import tokens
 from tertulia.core.history.formats import Format, Style, Timestamps, render, token_counter
+from tertulia.core.history.model_traits import ModelTraits
 from tertulia.core.history.repair import Block, build_blocks
+from tertulia.core.history.shown_media import MediaView, choose_shown, hashes_to_load
 from tertulia.core.history.window import HistoryBudget, fit_history
 from tertulia.core.message import Message, draft
 from tertulia.records import session_rows
@@ -318,6 +320,31 @@ def test_history_is_legal_after_any_operations_in_postgres(
     requests: list[tuple[int, int | None, Any, Any]],
 ) -> None:
     check_histories(Conversation(in_postgres), operations, requests)
+
+
+@thorough
+@given(
+    rows=generated_messages.stored_rows(),
+    max_tokens=generated_messages.token_limits,
+    form=generated_messages.formats,
+    model=st.builds(ModelTraits, st.just("m"), st.booleans(), st.booleans()),
+    missing=st.booleans(),
+)
+def test_any_rows_give_a_legal_history_for_a_model(
+    rows: list[Message], max_tokens: int | None, form: Format, model: ModelTraits, missing: bool
+) -> None:
+    """Images and documents are shown, hidden or missing, in messages and in tool results."""
+    style = Style("local", authors=True, allow_images=True, model=model)
+    blocks = fit_history(
+        build_blocks(rows), HistoryBudget(500, max_tokens), token_counter(style)
+    ).blocks
+    chosen = choose_shown(blocks, model)
+    hashes = hashes_to_load(blocks, chosen, model)
+    view = MediaView(model, chosen, {} if missing else dict.fromkeys(hashes, "AAAA"))
+    messages = render(blocks, form, style._replace(media=view))
+    assert faults(form, messages) == []
+    if not model.sees_images:
+        assert "data:image" not in str([m for m in messages if m.get("role") != "assistant"])
 
 
 def check_histories(

@@ -214,8 +214,12 @@ def responses(items: Messages) -> Iterator[str]:
             if item.get("call_id") not in called:
                 yield f"{where}: No tool call found for {item.get('call_id')!r}"
             yield from _new_call_id(item.get("call_id"), answered, where)
-            if not isinstance(item.get("output"), str):
-                yield f"{where}: output {item.get('output')!r}"
+            output = item.get("output")
+            if isinstance(output, list) and output:
+                for part in output:
+                    yield from _responses_part("user", part, where)
+            elif not isinstance(output, str):
+                yield f"{where}: output {output!r}"
         elif kind == "message":
             if called != answered:
                 yield f"{where}: calls {called - answered} have no output before it"
@@ -331,6 +335,13 @@ def _anthropic_block(block: Any, where: str) -> Iterator[str]:
         is_link = source.get("type") == "url" and str(source.get("url")).startswith("https://")
         if not is_data and not is_link:
             yield f"{where}: picture {source!r}"
+    elif kind == "document":
+        yield from _extra(block, "type source title", where)
+        source = block.get("source", {})
+        if (source.get("type"), source.get("media_type")) != ("base64", "application/pdf"):
+            yield f"{where}: document {source!r}"
+        if not isinstance(block.get("title"), str) or not 1 <= len(block["title"]) <= 500:
+            yield f"{where}: title {block.get('title')!r}"
     else:
         yield f"{where}: block {block!r} of the user"
 

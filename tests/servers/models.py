@@ -157,7 +157,9 @@ class _Connection(socketserver.StreamRequestHandler):
             name, _, value = line.partition(":")
             headers[name.lower()] = value.strip()
         body = self.rfile.read(int(headers.get("content-length", "0")))
-        return Seen(first.split()[1], headers, json.loads(body) if body else None)
+        is_json = headers.get("content-type", JSON).startswith(JSON)
+        content = json.loads(body) if body and is_json else body or None
+        return Seen(first.split()[1], headers, content)
 
     def _send(self, reply: Reply) -> bool:
         """Send a reply; return whether the connection can be used again."""

@@ -80,6 +80,8 @@ class ModelOptions(RemoteOptions, frozen=True, kw_only=True):
     instructions     the first part of the system prompt
     max_tokens       the longest answer, in tokens
     options          sent unchanged with every call, such as { temperature = 0.2 }
+    vision           whether the model sees images; default: yes, until its server refuses them
+    documents        whether the server accepts PDF files; default: only the provider's own
     """
 
     model: str
@@ -90,6 +92,8 @@ class ModelOptions(RemoteOptions, frozen=True, kw_only=True):
     instructions: str = ""
     max_tokens: Annotated[int, Meta(ge=1)] | None = None
     options: Mapping[str, Any] = {}
+    vision: bool | None = None
+    documents: bool | None = None
 
     def __post_init__(self) -> None:
         refuse_two_values(self, "api_key")

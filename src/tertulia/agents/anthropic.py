@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tertulia.agents.agent_options import AnthropicOptions
+from tertulia.agents.agent_options import ANTHROPIC_URL, AnthropicOptions
 from tertulia.agents.base import Request
 from tertulia.agents.model_agent import (
     REFUSED,
@@ -54,6 +54,7 @@ class AnthropicAgent(ModelAgent[AnthropicOptions]):
 
     format = "anthropic"
     path = "/v1/messages"
+    official_url = ANTHROPIC_URL
 
     def _own_headers(self, api_key: str | None) -> dict[str, str]:
         return {"anthropic-version": VERSION} | ({"x-api-key": api_key} if api_key else {})

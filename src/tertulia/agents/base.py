@@ -64,7 +64,8 @@ NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 class HistoryReader(Protocol):
     """A call that returns the messages for the model, newest last, legal and within the budget.
 
-    With `model` they are rendered for that model: reasoning of other models is left out.
+    With `model` they are rendered for that model: with the files that it is shown, and without the
+    reasoning of other models.
     """
 
     async def __call__(
@@ -153,9 +154,13 @@ class ModelUsage(msgspec.Struct, frozen=True, tag_field="type", tag="spent"):
 
 
 class Note(msgspec.Struct, frozen=True, tag_field="type", tag="note"):
-    """A plain message to the user that is not part of the conversation."""
+    """A plain message to the user that is not part of the conversation.
+
+    `once` names what it says: under one name the user is told once in a session.
+    """
 
     text: str
+    once: str | None = None
 
 
 Event = Delta | Step | ToolResult | ModelUsage | Note
@@ -173,6 +178,12 @@ class Agent(Protocol):
     async def close(self) -> None:
         """Close connections; no run may follow."""
         ...
+
+
+def traits_of(agent: Agent) -> ModelTraits | None:
+    """Return what a history for an agent's model depends on; None if it calls no model here."""
+    traits = getattr(agent, "traits", None)
+    return traits if isinstance(traits, ModelTraits) else None
 
 
 @asynccontextmanager

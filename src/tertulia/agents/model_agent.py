@@ -28,14 +28,28 @@ from tertulia.core.history.model_traits import ModelTraits
 from tertulia.core.message import ToolCall, from_json, to_json
 from tertulia.core.text.text_buffer import TextBuffer
 from tertulia.core.usage import Usage
-from tertulia.errors import AgentError, AgentFailed, AgentTimeout, AgentUnavailable
+from tertulia.errors import (
+    AgentError,
+    AgentFailed,
+    AgentTimeout,
+    AgentUnavailable,
+    ContextOverflow,
+)
 
 ESTIMATED: Final = "tokens estimated"
 REFUSED: Final = "The model declined to answer this."
 REFUSED_MIDWAY: Final = "\n\n[The model declined to go on.]"
+CANNOT_SEE: Final = (
+    "I cannot see images: the model that answers here accepts only text. I read the rest of what"
+    " you send."
+)
+CANNOT_SEE_NOTE: Final = "no images"
 TRUNCATED: Final = "The answer is incomplete: it reached the maximum length set for the model."
 
 _EMPTY_ANSWER_ATTEMPTS: Final = 2
+# How servers refuse images for a model without vision: by no common code, and with no common word.
+_IMAGE_REFUSALS: Final = (400, 404, 415, 422, 500, 501)
+_IMAGE_PARTS: Final = ("image_url", "input_image", "image")
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +138,10 @@ class ModelAgent(RemoteAgent[M]):
 
     format: ClassVar[Format]
     path: ClassVar[str]
+    official_url: ClassVar[str]
+
+    # A server has refused a request with images, and accepted it without.
+    _is_blind = False
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r} at {self._transport.display_url})"
@@ -139,7 +157,20 @@ class ModelAgent(RemoteAgent[M]):
     @property
     def traits(self) -> ModelTraits:
         """What a history for this model depends on."""
-        return ModelTraits(self.model)
+        options = self._options
+        documents = options.documents
+        return ModelTraits(
+            self.model,
+            sees_images=options.vision is not False and not self._is_blind,
+            reads_documents=options.base_url == self.official_url
+            if documents is None
+            else documents,
+        )
+
+    async def _read_history(self, request: Request, traits: ModelTraits) -> list[dict[str, Any]]:
+        return await request.history(
+            format=self.format, max_tokens=self._options.history_tokens, model=traits
+        )
 
     async def _generate_step(
         self, request: Request, watcher: StopWatcher
@@ -147,9 +178,9 @@ class ModelAgent(RemoteAgent[M]):
         """Call the model, with retries; yield its events, the step last."""
         watcher.check()
         await request.steer()  # the caller adds the messages to the history that is read next
-        messages = await request.history(
-            format=self.format, max_tokens=self._options.history_tokens, model=self.traits
-        )
+        messages = await self._read_history(request, self.traits)
+        # The error of a request with images, while the same request is tried without them.
+        refusal: AgentError | None = None
         tried = 0
         while True:
             tried += 1
@@ -157,6 +188,9 @@ class ModelAgent(RemoteAgent[M]):
             try:
                 async with aclosing(self._attempt(request, messages, reader, watcher)) as events:
                     async for event in events:
+                        if refusal is not None and isinstance(event, Step):
+                            self._is_blind = True
+                            yield Note(CANNOT_SEE, CANNOT_SEE_NOTE)
                         yield event
             except AgentError as raised:
                 problem = raised
@@ -171,8 +205,26 @@ class ModelAgent(RemoteAgent[M]):
                 continue
             if self._drop_option(problem):
                 tried -= 1
-            elif not await self._transport.wait_before_retry(problem, tried, watcher):
-                raise problem
+            elif await self._transport.wait_before_retry(problem, tried, watcher):
+                continue
+            elif refusal is None and self._may_refuse_images(problem, messages):
+                refusal, tried = problem, 0
+                traits = msgspec.structs.replace(self.traits, sees_images=False)
+                messages = await self._read_history(request, traits)
+            else:
+                raise refusal or problem
+
+    def _may_refuse_images(self, problem: AgentError, messages: list[dict[str, Any]]) -> bool:
+        """Return whether a request may have been refused for its images.
+
+        Only the same request without images can tell: servers have no common error for it.
+        """
+        return (
+            problem.status in _IMAGE_REFUSALS
+            and not isinstance(problem, ContextOverflow)
+            and self._options.vision is None
+            and _has_images(messages)
+        )
 
     async def _attempt(
         self,
@@ -267,6 +319,17 @@ class ModelAgent(RemoteAgent[M]):
     def _drop_option(self, problem: AgentError) -> bool:
         """Drop an option that the server does not support; return whether one was dropped."""
         return False
+
+
+def _has_images(value: Any) -> bool:
+    """Return whether messages of any format contain an image."""
+    if isinstance(value, list):
+        return any(_has_images(item) for item in value)
+    if not isinstance(value, dict):
+        return False
+    if value.get("type") in _IMAGE_PARTS:
+        return True
+    return any(_has_images(value.get(name)) for name in ("content", "output"))
 
 
 class _EmptyAnswer(AgentFailed):

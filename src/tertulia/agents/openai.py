@@ -32,6 +32,7 @@ class OpenAIAgent(ModelAgent[OpenAIOptions]):
 
     format = "openai"
     path = "/chat/completions"
+    official_url = OPENAI_URL
 
     # Some servers reject `stream_options`, some call the limit `max_completion_tokens`, and some
     # have a field for reasoning, which others reject.

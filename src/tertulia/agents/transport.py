@@ -15,7 +15,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -68,6 +68,9 @@ _OVERFLOW_MESSAGE: Final = re.compile(
     re.IGNORECASE,
 )
 _OVERFLOW_STATUSES: Final = frozenset((400, 413, 422))
+
+
+_JSON: Final = "application/json"
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +128,13 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
             return None
         backoff = Backoff(first=self.first, longest=self.longest)
         return max(server_delay, backoff.delay(tried, chance))
+
+
+class RawBody(NamedTuple):
+    """A request body that is not JSON."""
+
+    content: bytes
+    content_type: str
 
 
 class StreamedResponse:
@@ -203,8 +213,11 @@ class Transport:
         httpx2 = _httpx2()
         deadline = Deadline(self.limits)
         try:
-            content = encode_body(body)
-            request = client.build_request("POST", self._url + path, content=content)
+            raw = body if isinstance(body, RawBody) else RawBody(encode_body(body), _JSON)
+            request = client.build_request(
+                "POST", self._url + path, content=raw.content,
+                headers={"Content-Type": raw.content_type},
+            )  # fmt: skip
             response = await watcher.wait(client.send(request, stream=True), deadline.left())
             try:
                 if response.status_code != 200:
@@ -327,7 +340,7 @@ class Transport:
     def _make_client(self) -> httpx2.AsyncClient:
         httpx2 = _httpx2()
         return httpx2.AsyncClient(  # type: ignore[no-any-return]
-            headers={"Content-Type": "application/json", **self._headers},
+            headers=self._headers,
             # Without TLS there is nothing to verify, so no certificates are loaded.
             verify=self._url.startswith("https:"),
             timeout=httpx2.Timeout(None, connect=self.limits.connect),

@@ -102,6 +102,7 @@ async def _ask(options: CommandOptions, text: str, *, continues: bool, ref: str 
             reply = await Responder(gateway.pipeline).answer(request, printer.observe)
         finally:
             printer.finish()
+            await gateway.pipeline.media_preparer.close()
             await agent.close()
     printer.print_reply(reply)
 

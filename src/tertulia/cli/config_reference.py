@@ -127,6 +127,8 @@ level = "info"
 format = "json"
 """
 
+_AGENTS = "Further agents by name. Each has the keys of [`[agent]`](#agent)."
+
 
 def reference() -> str:
     """Return the whole page."""
@@ -138,6 +140,8 @@ def reference() -> str:
             for name in sorted(built_in_names()):
                 if PLATFORMS[name].settings is not PlatformSettings:
                     lines += _section(_struct_type(PLATFORMS[name].settings), f"platforms.{name}")
+        elif field.name == "agents":
+            lines += ["", "## [agents.NAME]", "", _AGENTS]
         elif len(structs) > 1:
             lines += _tagged_section(structs, field.name)
         else:

@@ -60,6 +60,7 @@ async def serve_gateway(
 
     Raise the problem that ended the terminal, if there was one.
     """
+    from tertulia.config.build import build_describer
     from tertulia.gateway.app import Gateway
     from tertulia.gateway.logging_setup import LoggedAgent, configured_logging
 
@@ -76,6 +77,7 @@ async def serve_gateway(
         flush=_memory_flush(config, store, logged_agent),
         folder=os.path.join(locations.data_folder(), "schedules"),
         processes=_process_registry(config, store),
+        describer=build_describer(config),
     )
     with configured_logging(config.log, store.sync.redactor, is_quiet=terminal is not None):
         _stop_at_signals(gateway)

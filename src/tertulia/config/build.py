@@ -24,6 +24,7 @@ from tertulia.config.schema import (
 )
 from tertulia.core.source import LOCAL
 from tertulia.errors import ConfigError
+from tertulia.gateway.image_describer import ImageDescriber
 from tertulia.platforms.base import Adapter
 from tertulia.platforms.definition import BuildContext, PlatformDefinition
 from tertulia.platforms.registry import PLATFORMS
@@ -44,6 +45,23 @@ def build_agent(options: AgentSection) -> Agent:
     """Return the agent of that kind."""
     agent: Agent = _AGENTS[options.kind](options)
     return agent
+
+
+def build_describer(config: Config) -> ImageDescriber | None:
+    """Return what describes images for models without vision; None if no agent is named.
+
+    Raises `ConfigError` if there is no agent of that name.
+    """
+    name = config.media.describe
+    if name is None:
+        return None
+    if name not in config.agents:
+        raise ConfigError(
+            f"media.describe names the agent {name!r}, which is not configured.",
+            hint=f"Add the section [agents.{name}].",
+            field="media.describe",
+        )
+    return ImageDescriber(build_agent(config.agents[name]))
 
 
 def build_adapter(
@@ -110,6 +128,13 @@ def find_problems(config: Config, folder: str) -> list[ConfigError]:
     adapters: list[Adapter] = []
     with _collect(problems):
         build_agent(config.agent)
+    for options in config.agents.values():
+        with _collect(problems):
+            build_agent(options)
+    with _collect(problems):
+        build_describer(config)
+        if config.media.transcription is not None:
+            config.media.transcription.resolve_api_key()
     for account in config.accounts():
         if account.section.enabled and account.name != LOCAL:
             with _collect(problems):

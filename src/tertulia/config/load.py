@@ -535,6 +535,8 @@ def to_redacted_dict(config: Config) -> dict[str, Any]:
     return {
         field.name: {name: _plain_section(section) for name, section in config.platforms.items()}
         if field.name == "platforms"
+        else {name: _plain_struct(options) for name, options in config.agents.items()}
+        if field.name == "agents"
         else _plain_struct(getattr(config, field.name))
         for field in fields(Config)
     }

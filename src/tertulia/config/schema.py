@@ -28,7 +28,7 @@ from tertulia.core.settings import FilePath, Settings
 from tertulia.core.source import LOCAL
 from tertulia.core.target import HomeChannel
 from tertulia.errors import ConfigError
-from tertulia.gateway.settings import GatewaySettings, LogSettings
+from tertulia.gateway.settings import GatewaySettings, LogSettings, MediaSettings
 from tertulia.http.settings import HttpSettings
 from tertulia.platforms.registry import PLATFORMS
 from tertulia.platforms.settings import PlatformSection, PlatformSettings
@@ -112,6 +112,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     store: StoreSection = StoreSection()
     gateway: GatewaySection = GatewaySection()
     agent: AgentSection = ParrotOptions()
+    agents: Mapping[str, AgentSection] = {}
+    media: MediaSettings = MediaSettings()
     platforms: Mapping[str, PlatformSection] = {}
     http: HttpSection = HttpSection()
     processes: ProcessesSection = ProcessesSection()
@@ -157,6 +159,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
                 if isinstance(account.section, PlatformSettings)
             },
             approvals=self.approvals,
+            media=self.media,
             token_roles=self.http.token_roles if self.http.enabled or self.http.tokens else {},
         )
 

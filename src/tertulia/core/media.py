@@ -3,9 +3,48 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, Literal
 
 import msgspec
+
+PreparedKind = Literal["image", "document", "text", "audio", "none"]
+
+
+class PreparedMedia(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a model gets of a file, made once and stored with the message.
+
+    kind       how a model gets it: as an image, as a document, as text; `audio` was transcribed
+               into the text of the message; `none` cannot be shown, and `problem` says why
+    hash       the SHA-256 of the prepared bytes; of a document, those of the file itself
+    type       the media type of the prepared bytes
+    size       their number
+    width      of an image, in pixels
+    height     of an image, in pixels
+    pages      of a document
+    text       of a text file, or of a document for models that read text only
+    caption    what another model says of an image, for models that cannot see
+    problem    why no model gets it
+    """
+
+    kind: PreparedKind
+    hash: str | None = None
+    type: str | None = None
+    size: int = 0
+    width: int = 0
+    height: int = 0
+    pages: int = 0
+    text: str | None = None
+    caption: str | None = None
+    problem: str | None = None
+
+    @classmethod
+    def from_dict(cls, fields: Any) -> PreparedMedia | None:
+        """Return the value of a stored dict; None if it is not one."""
+        try:
+            return msgspec.convert(fields, cls)
+        except msgspec.ValidationError:
+            return None
 
 
 class Media(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
@@ -19,6 +58,7 @@ class Media(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     problem   why the file could not be fetched, for the agent and the person; None if it was
     hidden_text   instead of a file: text of the message that is stored with it and not shown to the
               model, such as the earlier mails that a mail quotes
+    prepared  what a model gets of it; None until a gateway has prepared it
     """
 
     type: str | None = None
@@ -28,13 +68,16 @@ class Media(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     source: str | None = None
     problem: str | None = None
     hidden_text: str | None = None
+    prepared: PreparedMedia | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as a dict; `problem` and `hidden_text` only if they are set."""
+        """Return the fields as a dict; the last three only if they are set."""
         fields = msgspec.structs.asdict(self)
-        for name in ("problem", "hidden_text"):
+        for name in ("problem", "hidden_text", "prepared"):
             if fields[name] is None:
                 del fields[name]
+        if self.prepared is not None:
+            fields["prepared"] = msgspec.to_builtins(self.prepared)
         return fields
 
     @classmethod
@@ -45,7 +88,19 @@ class Media(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
             name: fields[name] for name in texts if isinstance(fields.get(name), str)
         }
         size = fields.get("size")
-        return cls(**values, size=size if isinstance(size, int) else None)
+        prepared = fields.get("prepared")
+        return cls(
+            **values,
+            size=size if isinstance(size, int) else None,
+            prepared=None if prepared is None else PreparedMedia.from_dict(prepared),
+        )
+
+
+def hashes_of(file: Mapping[str, Any]) -> list[str]:
+    """Return the hashes that a stored file names: of its bytes, and of what was made of them."""
+    prepared = file.get("prepared")
+    inner = prepared.get("hash") if isinstance(prepared, Mapping) else None
+    return [str(value) for value in (file.get("hash"), inner) if is_hash(value)]
 
 
 # The first bytes of a file, and the type they stand for. `....` are four bytes of any value.

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from tertulia.core.media import is_hash
+from tertulia.core.media import hashes_of
 from tertulia.core.text.excerpt import log_line, short_repr
 from tertulia.core.text.storable import storable
 from tertulia.errors import IllegalMove
@@ -156,8 +156,10 @@ def _linked_files(message: Mapping[str, Any]) -> tuple[Blob, ...]:
     files = message["media"]
     if not isinstance(files, list | tuple):
         return ()
-    hashes = {file.get("hash"): None for file in files if isinstance(file, Mapping)}
-    return tuple(Blob(blob_of_file(str(hash_)), 0, None) for hash_ in hashes if is_hash(hash_))
+    hashes = {
+        hash_: None for file in files if isinstance(file, Mapping) for hash_ in hashes_of(file)
+    }
+    return tuple(Blob(blob_of_file(hash_), 0, None) for hash_ in hashes)
 
 
 def to_json(value: object) -> str:

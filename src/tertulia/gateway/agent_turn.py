@@ -22,9 +22,11 @@ from tertulia.agents.base import (
     Step,
     Tool,
     ToolResult,
+    traits_of,
 )
 from tertulia.agents.base import running as run_agent
 from tertulia.agents.cancellation import StopWatcher
+from tertulia.agents.model_agent import CANNOT_SEE, CANNOT_SEE_NOTE
 from tertulia.aio.turn import TurnControl
 from tertulia.core import keys, memory, prices
 from tertulia.core.history.formats import Format
@@ -34,9 +36,11 @@ from tertulia.core.session import Notice
 from tertulia.core.source import Source
 from tertulia.core.target import ORIGIN
 from tertulia.core.text.time_head import TimeHeadFilter, strip_time_head
+from tertulia.core.usage import Usage
 from tertulia.errors import AgentFailed, AgentStopped, ContextOverflow, Error, StaleWrite
 from tertulia.gateway import commands, replies
 from tertulia.gateway.interrupts import TurnSignals
+from tertulia.gateway.media_preparer import MediaPreparer
 from tertulia.gateway.metrics import Metrics, NullMetrics
 from tertulia.gateway.progress import TurnProgress
 from tertulia.gateway.settings import GatewaySettings
@@ -64,6 +68,8 @@ class MessageToAnswer(msgspec.Struct, frozen=True, kw_only=True):
     message_id: str | None = None  # the platform's id
     streams: bool = True  # whether the answer is shown while it is written
     is_retry: bool = False  # a node may have died while it answered
+    has_unseen_images: bool = False  # images that nobody has described in words
+    usages: tuple[Usage, ...] = ()  # of model calls before the turn
 
 
 class TurnHandedOver(Exception):
@@ -101,6 +107,7 @@ class AgentTurn:
         observe: Observe | None = None,
         guard: ToolGuard | None = None,
         target: str = ORIGIN,
+        media: MediaPreparer | None = None,
     ) -> None:
         self._store = store
         self._agent = agent
@@ -115,6 +122,7 @@ class AgentTurn:
         self._delivers = delivers
         self._instructions = instructions
         self._observe = observe
+        self._media = media
         self._head_filter = TimeHeadFilter()
         self._spans = AgentSpans(None, agent, {})
         self._calls: dict[str, tuple[ToolCall, float]] = {}  # by id, with the time of their start
@@ -140,6 +148,7 @@ class AgentTurn:
             text = replies.notice(notice)
             await turn.deliver(text, delivery=f"notice:{turn.session.id}")
             await progress.show("notice", text)
+        await self._store_preparation(turn, message)
         started, outcome = time.monotonic(), "interrupted"
         try:
             async with progress.shown():
@@ -192,6 +201,14 @@ class AgentTurn:
         policies = registry.policies(self._store.settings.policies)
         policy = policies.for_chat(previous.origin.platform, previous.origin.chat_type)
         return Notice(previous.end_reason, True, previous.id, notify=policy.notify)
+
+    async def _store_preparation(self, turn: TurnControl, message: MessageToAnswer) -> None:
+        """Store the usage of calls before the turn; tell once that the model cannot see."""
+        for usage in message.usages:
+            await self._store_event(turn, _add_price(ModelUsage(usage)), message)
+        traits = traits_of(self._agent)
+        if traits is not None and not traits.sees_images and message.has_unseen_images:
+            await self._store_event(turn, Note(CANNOT_SEE, CANNOT_SEE_NOTE), message)
 
     async def _answer(self, turn: TurnControl, request: Request, message: MessageToAnswer) -> None:
         """Run the agent; if the history is too long for the model, compact it and run once more."""
@@ -270,12 +287,15 @@ class AgentTurn:
             case Step():
                 await self._store_step(turn, event, message)
             case ToolResult(call_id, content):
+                if self._media is not None:
+                    content = await self._media.prepare_content(content)
                 await turn.add_tool_result(call_id, content)
                 await self._show_result(call_id, content)
             case ModelUsage(usage):
                 await turn.add_usage(usage)
-            case Note(text) if self._delivers:
-                await turn.deliver(text)
+            case Note(text, once) if self._delivers:
+                key = None if once is None else f"note:{turn.session.id}:{once}"
+                await turn.deliver(text, delivery=key)
         if isinstance(event, Step | ModelUsage):
             self._spans.end_chat(event.usage)
         if isinstance(event, Step | ModelUsage) and event.usage is not None:

@@ -12,6 +12,7 @@ from tertulia.agents.base import Agent, Tool
 from tertulia.errors import Error
 from tertulia.gateway.adapters import Adapters
 from tertulia.gateway.expiry import ExpiryWatcher, Flush
+from tertulia.gateway.image_describer import ImageDescriber
 from tertulia.gateway.pipeline import Pipeline
 from tertulia.gateway.result_files import ResultFiles
 from tertulia.gateway.retention_job import RetentionJob
@@ -42,13 +43,14 @@ class Gateway:
         flush: Flush | None = None,
         folder: str | None = None,
         processes: ProcessRegistry | None = None,
+        describer: ImageDescriber | None = None,
     ) -> None:
         self.store = store
         self.agent = agent
         self.settings = settings or GatewaySettings()
         self.adapters = Adapters(adapters)
         self.pipeline = Pipeline(
-            store, agent, self.adapters, self.settings, tuple(tools), processes, folder
+            store, agent, self.adapters, self.settings, tuple(tools), processes, folder, describer
         )
         self.expiry_watcher = ExpiryWatcher(store, every=self.settings.watch_seconds, flush=flush)
         self._result_files = None if folder is None else ResultFiles(folder)
@@ -123,7 +125,11 @@ class Gateway:
 
     async def _close(self) -> None:
         closers = [(adapter.name, adapter.close) for adapter in self.adapters.values()]
-        for name, close in [*closers, (self.agent.name, self.agent.close)]:
+        closers += [(self.agent.name, self.agent.close)]
+        closers += [("media", self.pipeline.media_preparer.close)]
+        if self.pipeline.describer is not None:
+            closers += [("describer", self.pipeline.describer.close)]
+        for name, close in closers:
             try:
                 await close()
             except Exception:

@@ -15,7 +15,8 @@ from collections.abc import AsyncIterator, Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from tertulia.agents.base import Agent, Event, ModelUsage, Request, Step, running
+from tertulia.agents.base import Agent, Event, ModelUsage, Request, Step, running, traits_of
+from tertulia.core.history.model_traits import ModelTraits
 from tertulia.core.text.redact import Redactor
 from tertulia.core.text.secret_patterns import hide_secrets
 from tertulia.errors import AgentStopped, ConfigError, Error
@@ -52,6 +53,11 @@ class LoggedAgent:
     def model(self) -> str | None:
         """The model of the agent, if it calls one."""
         return getattr(self._agent, "model", None)
+
+    @property
+    def traits(self) -> ModelTraits | None:
+        """What a history for the model of the agent depends on, if it calls one."""
+        return traits_of(self._agent)
 
     async def close(self) -> None:
         await self._agent.close()

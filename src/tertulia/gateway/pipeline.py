@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tertulia import aio
-from tertulia.agents.base import Agent, Tool
+from tertulia.agents.base import Agent, Tool, traits_of
 from tertulia.aio.turn import TurnControl
 from tertulia.core.message import USER, text_of
 from tertulia.core.source import LOCAL, Source
@@ -34,11 +34,13 @@ from tertulia.gateway.account_pauses import AccountPauses
 from tertulia.gateway.adapters import Adapters
 from tertulia.gateway.agent_turn import AgentTurn, MessageToAnswer
 from tertulia.gateway.deliveries import DeliveryWorker
+from tertulia.gateway.image_describer import ImageDescriber
 from tertulia.gateway.inbox_worker import InboxWorker
 from tertulia.gateway.intake_limits import IntakeLimits
 from tertulia.gateway.interrupts import Interrupts
 from tertulia.gateway.listening import AccountListener, ConnectionReporter, node_name
 from tertulia.gateway.media_fetcher import MediaFetcher
+from tertulia.gateway.media_preparer import MediaPreparer, NoTranscription, PreparedMessage
 from tertulia.gateway.metrics import Metrics, NullMetrics
 from tertulia.gateway.retries import MESSAGE_BACKOFF, STOPPED, Retries
 from tertulia.gateway.schedule_runner import MAX_RUNS, ScheduleRunner
@@ -90,6 +92,7 @@ class Pipeline:
         tools: tuple[Tool, ...] = (),
         processes: ProcessRegistry | None = None,
         folder: str | None = None,
+        describer: ImageDescriber | None = None,
     ) -> None:
         self.store = store
         self.agent = agent
@@ -116,6 +119,8 @@ class Pipeline:
         run = ScheduleRunner(self, adapters, folder).run
         self.schedule_worker = Worker("schedule", store.schedules, run, MAX_RUNS, lease=lease)
         self.media_fetcher = MediaFetcher(store, adapters, settings)
+        self.media_preparer = MediaPreparer(store, settings.media)
+        self.describer = describer
         self.node = node_name()
         self.pauses = AccountPauses()
         self.delivery_worker = DeliveryWorker(store, adapters, settings, self.pauses)
@@ -356,20 +361,24 @@ class Pipeline:
     async def _run_turn(self, item: InboxItem, message: UserMessage) -> bool:
         """Answer a message in a turn; return whether the answer settled the inbox item too."""
         files = await self._fetch_files(item, message.media)
+        prepared = await self.prepare_files(message.text, files)
+        await self._report_unusable_files(item, prepared)
         agent_turn = await self._agent_turn(item)
         turn = self.store.turn_control(
             item.source,
-            message.text,
+            prepared.text,
             message_id=item.message_id,
-            media=files,
+            media=prepared.files,
             wait=self.store.settings.lease_seconds,
             inbox_item=item,
             resumes=item.resumes,
         )
         try:
             async with turn:
-                if not turn.duplicate:
-                    await self._run_agent(agent_turn, turn, item, message.text or "")
+                if not turn.duplicate and prepared.failure is None:
+                    await self._run_agent(agent_turn, turn, item, prepared)
+                elif not turn.duplicate:
+                    await self._report_voice_note(item, prepared, turn.session.id)
         except BudgetExceeded as refusal:
             await self._reply(item, replies.refused(refusal), key=replies.refusal_key(item))
         except AgentError as problem:
@@ -398,20 +407,45 @@ class Pipeline:
                 )  # fmt: skip
         return files
 
+    async def prepare_files(self, text: str | None, files: Sequence[Any]) -> PreparedMessage:
+        """Return a message with what the model gets of its files."""
+        traits = traits_of(self.agent)
+        is_blind = traits is not None and not traits.sees_images
+        describe = self.describer.describe if self.describer and is_blind else None
+        return await self.media_preparer.prepare(text, files, describe=describe)
+
+    async def _report_unusable_files(self, item: InboxItem, prepared: PreparedMessage) -> None:
+        """Tell the person about each file that no model gets."""
+        for number, (name, problem) in enumerate(prepared.problems):
+            await self.store.outbox.put(
+                replies.file_unusable(name, problem), "origin", origin=item.source,
+                delivery=f"unusable:{item.id}:{number}", is_plain=True,
+            )  # fmt: skip
+
+    async def _report_voice_note(
+        self, item: InboxItem, prepared: PreparedMessage, session_id: str
+    ) -> None:
+        """Tell the person that a voice note was not heard; the model is not called without it."""
+        is_off = isinstance(prepared.failure, NoTranscription)
+        text = replies.NO_TRANSCRIPTION if is_off else replies.NOT_TRANSCRIBED
+        await self._reply(item, text, about=session_id, key=replies.failure_key(item))
+
     # -- agent: have the message answered; each event is stored before the next is requested
 
     async def _run_agent(
-        self, agent_turn: AgentTurn, turn: TurnControl, item: InboxItem, text: str
+        self, agent_turn: AgentTurn, turn: TurnControl, item: InboxItem, prepared: PreparedMessage
     ) -> None:
         """Run the agent; the answer goes into the transcript and the outbox in one transaction."""
         message = MessageToAnswer(
             source=item.source,
-            text=text if item.resumes is None else await self._text_of_turn(turn),
+            text=(prepared.text or "") if item.resumes is None else await self._text_of_turn(turn),
             key=item.key,
             update_id=str(item.id),
             message_id=item.message_id,
             streams=self._settings_of(item.source).stream == "auto",
             is_retry=item.attempts > 1,
+            has_unseen_images=prepared.has_unseen_images,
+            usages=prepared.usages,
         )
         with self.interrupts.turn(item.key) as signals:
             await agent_turn.run(turn, signals, message)
@@ -441,6 +475,7 @@ class Pipeline:
             delivers=target is not None,
             target=target or ORIGIN,
             guard=guard,
+            media=self.media_preparer,
         )
 
     async def guard_for(

@@ -14,6 +14,13 @@ CUT_OFF = (
     "I was interrupted before I could answer this, and the conversation has gone on since then."
     " Please send it again."
 )
+NO_TRANSCRIPTION = (
+    "I cannot listen to voice notes here, so I have not answered. Please write it instead."
+)
+NOT_TRANSCRIBED = (
+    "I could not listen to your voice note, so I have not answered. It is stored; send /retry to"
+    " try again, or write it instead."
+)
 REASONS = {"idle": "you had not written for a while", "daily": "a new day has begun"}
 
 
@@ -116,6 +123,12 @@ def file_problem(name: str | None, problem: str) -> str:
     """Say that a file of a message was not received, and why."""
     file = clean_for_prompt(name or "", 60)
     return f"I did not receive the file{f' {file}' if file else ''}: {problem}."
+
+
+def file_unusable(name: str | None, problem: str) -> str:
+    """Say that a file of a message was received and cannot be read, and why."""
+    file = clean_for_prompt(name or "", 60)
+    return f"I cannot read the file{f' {file}' if file else ''}: {problem}."
 
 
 def file_not_sent(name: str | None, problem: PlatformError) -> str:

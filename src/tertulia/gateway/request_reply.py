@@ -26,6 +26,8 @@ from tertulia.core.usage import Usage, weakest_status
 from tertulia.errors import Error, IllegalMove, PlatformUnavailable
 from tertulia.gateway.agent_turn import AgentTurn, MessageToAnswer, Observe, TurnHandedOver
 from tertulia.gateway.interrupts import TurnSignals
+from tertulia.gateway.media_preparer import PreparedMessage
+from tertulia.gateway.request_files import store_files, store_files_of
 from tertulia.records.queues.inbox import claim_person
 
 if TYPE_CHECKING:
@@ -143,14 +145,24 @@ class Responder:
             await self._store_past(request)
         if request.results:
             return await self._continue(request, observe)
+        prepared = await self._prepare(request)
+        if prepared.failure is not None:
+            raise prepared.failure
         turn = self.store.turn_control(
             request.source,
-            request.text,
+            prepared.text,
             message_id=request.message_id,
-            media=request.media,
+            media=prepared.files,
             wait=self._wait,
         )
-        return await self._run_turn(turn, request, observe, request.text or "")
+        return await self._run_turn(turn, request, observe, prepared)
+
+    async def _prepare(self, request: AgentRequest) -> PreparedMessage:
+        """Store the files inside a request, and prepare them for the model."""
+        if not request.media:
+            return PreparedMessage(text=request.text, files=[])
+        files = await store_files(self.store, request.media)
+        return await self._pipeline.prepare_files(request.text, files)
 
     async def _store_past(self, request: AgentRequest) -> None:
         """Store the earlier messages, if the transcript is empty."""
@@ -160,7 +172,14 @@ class Responder:
             session = await self.store.sessions.open(request.source)
             transcript = self.store.transcript(session.id)
             if await transcript.count() == 0:
-                await transcript.extend(request.past)
+                await transcript.extend([await self._prepare_past(old) for old in request.past])
+
+    async def _prepare_past(self, message: dict[str, Any]) -> dict[str, Any]:
+        stored = await store_files_of(self.store, message)
+        if not stored.get("media"):
+            return stored
+        prepared = await self._pipeline.prepare_files(stored["content"], stored["media"])
+        return {**stored, "content": prepared.text or "", "media": prepared.files}
 
     async def _continue(self, request: AgentRequest, observe: Observe | None) -> AgentReply:
         """Continue the turn that made the tool calls, with their results."""
@@ -179,7 +198,8 @@ class Responder:
             await self._put_results(turn.session.id, request.results)
 
         text = str(message.body.get("content") or "")
-        return await self._run_turn(turn, request, observe, text, put_results)
+        prepared = PreparedMessage(text=text, files=[])
+        return await self._run_turn(turn, request, observe, prepared, put_results)
 
     async def _put_results(self, session_id: str, results: Sequence[ToolResult]) -> None:
         """Replace the stored results that say "interrupted" with the results of the caller."""
@@ -200,7 +220,7 @@ class Responder:
         turn: TurnControl,
         request: AgentRequest,
         observe: Observe | None,
-        text: str,
+        prepared: PreparedMessage,
         prepare: Callable[[TurnControl], Awaitable[None]] | None = None,
     ) -> AgentReply:
         """Enter the turn, call `prepare` in it, run the agent, and return the reply."""
@@ -219,7 +239,12 @@ class Responder:
                 async with self._signals(turn.session.key, request.stop) as signals:
                     agent_turn = await self._agent_turn(request, observer, turn.session.key)
                     message = MessageToAnswer(
-                        source=request.source, text=text, key=turn.session.key, update_id="0"
+                        source=request.source,
+                        text=prepared.text or "",
+                        key=turn.session.key,
+                        update_id="0",
+                        has_unseen_images=prepared.has_unseen_images,
+                        usages=prepared.usages,
                     )
                     await agent_turn.run(turn, signals, message)
         except TurnHandedOver as handover:
@@ -256,6 +281,7 @@ class Responder:
             instructions=request.instructions,
             observe=observer,
             guard=guard,
+            media=pipeline.media_preparer,
         )
 
     @contextlib.asynccontextmanager

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from tertulia.agents.transcription import TranscriptionOptions
 from tertulia.core.approval import ApprovalSettings
 from tertulia.core.history.formats import Timestamps
 from tertulia.core.settings import RUNTIME_ONLY, FilePath
@@ -18,6 +19,23 @@ DuringTurn = Literal["queue", "interrupt", "steer"]
 """Effect of a message that arrives during a turn: wait, end the turn, or be taken into it."""
 
 
+class MediaSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What models get of files.
+
+    max_mb          the largest file that is shown to a model, in megabytes
+    describe        the name of an agent in [agents] that describes images for models without vision
+    transcription   the server that turns voice notes into text
+    """
+
+    max_mb: float = 20.0
+    describe: str | None = None
+    transcription: TranscriptionOptions | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.max_mb <= 100:
+            raise _invalid("max_mb", self.max_mb, "Use a number above 0, at most 100.")
+
+
 class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a gateway.
 
@@ -25,6 +43,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
                       those that are not listed have the defaults
     approvals         which calls of tools a person has to approve
     token_roles       the roles of the HTTP server's tokens, by name
+    media             what models get of files
     meanwhile         what a message does that arrives during a turn: wait in the queue (queue),
                       end the turn (interrupt), or become part of it (steer)
     gather_seconds    messages that a person sends within this time are answered together
@@ -50,6 +69,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     platforms: Annotated[Mapping[Any, PlatformSettings], RUNTIME_ONLY] = {}
     token_roles: Annotated[Mapping[str, Role], RUNTIME_ONLY] = {}
     approvals: Annotated[ApprovalSettings, RUNTIME_ONLY] = ApprovalSettings()
+    media: Annotated[MediaSettings, RUNTIME_ONLY] = MediaSettings()
     meanwhile: DuringTurn = "queue"
     gather_seconds: float = 0.0
     turns: int = 64

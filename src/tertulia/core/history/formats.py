@@ -45,6 +45,7 @@ from tertulia.core.history.repair import (
     tool_name,
 )
 from tertulia.core.history.shortening import shorten_call, shorten_content
+from tertulia.core.history.shown_media import MAX_TEXT, MediaView, count_media_tokens
 from tertulia.core.history.window import CountTokens
 from tertulia.core.message import ASSISTANT, SUMMARY, TOOL, USER, Message, from_json
 from tertulia.core.text import heads
@@ -60,6 +61,8 @@ TIMESTAMPS: tuple[Timestamps, ...] = ("none", "user", "all", "local")
 _ID_FOR_ANTHROPIC = re.compile(r"[^A-Za-z0-9_-]|_(?=x[0-9a-f]+_)")
 _IMAGE_DATA = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/=]+)")
 
+_PDF_DATA = "data:application/pdf;base64,"
+
 # How JSON writes the character NUL. A text that has these six characters is checked in vain.
 _NUL = b"\\u0000"
 _THINKING = (("thinking", "thinking", "signature"), ("redacted_thinking", "data"))
@@ -73,10 +76,12 @@ class Style(NamedTuple):
     timestamps: Timestamps = "none"
     authors: bool = False
     redactor: Redactor | None = None
-    # True if a tool result may contain images: only Anthropic's format allows that.
+    # True if a tool result may contain images.
     allow_images: bool = False
     # The model that reads it; None keeps everything that the format has a place for.
     model: ModelTraits | None = None
+    # The files that this model is shown; None describes all files in words.
+    media: MediaView | None = None
     # The time zone of the conversation, for the timestamps "local".
     zone: tzinfo = UTC
     # The maximum length of results and arguments, if they have to be shortened.
@@ -87,7 +92,7 @@ def render(blocks: Sequence[Block], form: Format, style: Style) -> list[dict[str
     """Return the messages of a history in one of the formats."""
     make_call_ids_unique(blocks)
     if form == "openai":
-        messages = _render_openai(blocks, style)
+        messages = _render_openai(blocks, style, moves_images=style.media is not None)
     elif form == "responses":
         openai = _render_openai(blocks, style)
         messages = [item for message in openai for item in _to_responses(message)]
@@ -104,12 +109,16 @@ def render(blocks: Sequence[Block], form: Format, style: Style) -> list[dict[str
     return messages if is_valid else [make_json_safe(message) for message in messages]
 
 
-def token_counter(style: Style) -> CountTokens:
+def token_counter(style: Style, *, text_limit: int = MAX_TEXT) -> CountTokens:
     """Return a function that estimates the tokens of a block as rendered in this style."""
+    model = style.model
 
     def count_tokens(block: Block, limit: int | None) -> int:
         limited = style if limit is None else style._replace(result_limit=limit)
-        return sum([_count_message(message) for message in _render_openai([block], limited)])
+        total = sum([_count_message(message) for message in _render_openai([block], limited)])
+        if model is not None and "media" in block.row.body:
+            total += count_media_tokens(block.row, model, text_limit)
+        return total
 
     return count_tokens
 
@@ -138,7 +147,9 @@ def _count_part(part: Mapping[str, Any]) -> int:
 # -- the OpenAI chat format; the others are made from it
 
 
-def _render_openai(blocks: Sequence[Block], style: Style) -> list[dict[str, Any]]:
+def _render_openai(
+    blocks: Sequence[Block], style: Style, *, moves_images: bool = False
+) -> list[dict[str, Any]]:
     messages = []
     has_no_times = style.timestamps == "none"
     for block in blocks:
@@ -154,8 +165,34 @@ def _render_openai(blocks: Sequence[Block], style: Style) -> list[dict[str, Any]
             messages.append(_render_person(row, style))
         else:
             messages.append(_render_assistant(block, style))
-            messages += [_render_result(result, style) for result in block.results]
+            results = [_render_result(result, style) for result in block.results]
+            messages += _with_images_after(results) if moves_images else results
     return messages
+
+
+def _with_images_after(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Move the images of a step's results into a message of the user after them.
+
+    The chat completions API accepts no images in the result of a tool.
+    """
+    images: list[Part] = []
+
+    def move(part: Part) -> Part:
+        if part["type"] != IMAGE:
+            return part
+        images.append(part)
+        return {"type": "text", "text": f"[image {len(images)}, shown below]"}
+
+    moved = [
+        {**result, "content": [move(part) for part in result["content"]]}
+        if isinstance(result["content"], list)
+        else result
+        for result in results
+    ]
+    if not images:
+        return results
+    head = {"type": "text", "text": heads.IMAGES_HEAD}
+    return [*moved, {"role": USER, "content": [head, *images]}]
 
 
 def _render_person(row: Message, style: Style) -> dict[str, Any]:
@@ -164,13 +201,20 @@ def _render_person(row: Message, style: Style) -> dict[str, Any]:
         # A summary repeats what people said, and a model may have written it: no head in it counts.
         text = heads.guard_heads(flatten_content(body.get("content"))) or EMPTY_MESSAGE
         return {"role": USER, "content": f"{heads.SUMMARY_HEAD}\n{text}"}
-    content = normalise_content(body.get("content"), USER_PARTS)
-    media = _describe_media(body.get("media"))
+    view = style.media
+    raw = body.get("content")
+    content = normalise_content(raw if view is None else view.hide_parts(row, raw), USER_PARTS)
+    parts = [] if view is None else view.parts(row)
+    media = _describe_media(body.get("media")) if style.model is None else _join_texts(parts)
     if not has_content(content):
-        content = "" if media else EMPTY_MESSAGE
+        content = "" if media or parts else EMPTY_MESSAGE
     header = _header(row, style)
     # Without heads there is nothing to imitate: in a direct chat a text is shown as it was written.
-    content = _surround(_guard(content) if header else content, header, media)
+    content = _guard(content) if header else content
+    if parts and not media:
+        content = _add_parts(_surround(content, header), parts)
+    else:
+        content = _surround(content, header, media)
     return _with_name({"role": USER, "content": content}, body)
 
 
@@ -215,6 +259,8 @@ def _render_result(result: Result, style: Style) -> dict[str, Any]:
         return {"role": TOOL, "tool_call_id": result.call_id, "content": INTERRUPTED_RESULT}
     body, limit = result.row.body, style.result_limit
     content = body.get("content")
+    if style.media is not None:
+        content = style.media.hide_parts(result.row, content)
     if type(content) is str and (limit is None or len(content) <= limit):
         if len(body) == 3 and body.get("tool_call_id") == result.call_id:
             return body
@@ -265,6 +311,21 @@ def _guard(content: Any) -> Any:
     ]
 
 
+def _join_texts(parts: Sequence[Part]) -> str:
+    """Return the parts as one text; an empty one if any of them is not a text."""
+    if any(part["type"] != "text" for part in parts):
+        return ""
+    return "\n".join(part["text"] for part in parts)
+
+
+def _add_parts(content: Any, parts: Sequence[Part]) -> list[Part]:
+    """Return the content as parts, with these after it."""
+    if isinstance(content, list):
+        return [*content, *parts]
+    text = content.rstrip("\n")
+    return [*([{"type": "text", "text": text}] if text else []), *parts]
+
+
 def _surround(content: Any, header: str, tail: str = "") -> Any:
     if isinstance(content, list):
         before = [{"type": "text", "text": header.rstrip("\n")}] if header else []
@@ -302,10 +363,11 @@ def _to_text(message: Mapping[str, Any]) -> dict[str, Any]:
 def _to_responses(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     role, content = message["role"], message.get("content")
     if role == TOOL:
+        output: Any = flatten_content(content)
+        if isinstance(content, list) and any(part["type"] == IMAGE for part in content):
+            output = [_responses_part(part) for part in content]
         call_id = message["tool_call_id"]
-        return [
-            {"type": "function_call_output", "call_id": call_id, "output": flatten_content(content)}
-        ]
+        return [{"type": "function_call_output", "call_id": call_id, "output": output}]
     if role == USER and content is not None:
         parts = content if isinstance(content, str) else [_responses_part(p) for p in content]
         return [{"role": USER, "content": parts}]
@@ -378,10 +440,16 @@ def _are_texts(fields: Mapping[str, Any]) -> bool:
 def _anthropic_parts(content: str | list[Part]) -> list[Part]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
-    return [part if part["type"] == "text" else _anthropic_image(part) for part in content]
+    return [part if part["type"] == "text" else _anthropic_file(part) for part in content]
 
 
-def _anthropic_image(part: Part) -> Part:
+def _anthropic_file(part: Part) -> Part:
+    if part["type"] == "file":
+        name, data = part["file"].get("filename"), part["file"].get("file_data") or ""
+        if name and data.startswith(_PDF_DATA):
+            source = {"type": "base64", "media_type": "application/pdf"}
+            source["data"] = data.removeprefix(_PDF_DATA)
+            return {"type": "document", "source": source, "title": name}
     url = part[IMAGE]["url"] if part["type"] == IMAGE else ""
     if match := _IMAGE_DATA.fullmatch(url):
         source = {"type": "base64", "media_type": match[1], "data": match[2]}

@@ -9,6 +9,10 @@ class ModelTraits(msgspec.Struct, frozen=True):
     """The model that a history is rendered for.
 
     name              its name, as the messages it wrote are stored with it (`model`)
+    sees_images       whether it accepts images; else it reads a line instead of each
+    reads_documents   whether it accepts PDF files; else it reads their text
     """
 
     name: str
+    sees_images: bool = True
+    reads_documents: bool = False

@@ -17,6 +17,7 @@ TIME_HEAD: Final = "[Message Time: "
 AUTHOR_HEAD: Final = "[From: "
 SUMMARY_HEAD: Final = "[Summary of the conversation so far]"
 DELIVERY_HEAD: Final = "[You had written this before, unasked]"
+IMAGES_HEAD: Final = "[Images of the tool results above]"
 
 # The beginnings that are guarded, folded as `_fold` folds them.
 _GUARDED: Final = (
@@ -26,6 +27,7 @@ _GUARDED: Final = (
     "messagetime2",
     "summaryoftheconversationsofar",
     "youhadwrittenthisbefore",
+    "imagesofthetoolresults",
 )
 _BEGINNINGS: Final = {head[:length] for head in _GUARDED for length in range(len(head) + 1)}
 

@@ -11,7 +11,7 @@ from tertulia.core.history.repair import HIDDEN_KINDS, HISTORY_ROLES
 from tertulia.core.history.tokens import MAX_CHARACTERS_PER_TOKEN, PER_IMAGE
 from tertulia.core.history.view import Span, newest_spans
 from tertulia.core.history.window import MIN_RESULT, HistoryBudget
-from tertulia.core.message import TOOL, USER, Message, from_json, text_of
+from tertulia.core.message import TOOL, USER, Message, blob_of_file, from_json, text_of
 from tertulia.records import session_rows
 from tertulia.storage import rows
 from tertulia.storage.base import Row, Transaction
@@ -54,6 +54,12 @@ def read_bodies(tx: Transaction, spans: Iterable[Span]) -> list[dict[str, Any]]:
             for body, away in tx.all("bodies_of", params)
         ]
     return bodies
+
+
+def read_files(tx: Transaction, hashes: Iterable[str]) -> dict[str, bytes]:
+    """Return the bytes of files by their hash, without those that are deleted."""
+    files = {hash_: tx.one("blob_data", {"hash": blob_of_file(hash_)}) for hash_ in hashes}
+    return {hash_: bytes(row[0]) for hash_, row in files.items() if row is not None}
 
 
 def read_summary(tx: Transaction, current: CurrentView) -> Message | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, tzinfo
 from typing import Any
@@ -18,6 +19,12 @@ from tertulia.core.history.formats import (
 )
 from tertulia.core.history.model_traits import ModelTraits
 from tertulia.core.history.repair import Block, build_blocks
+from tertulia.core.history.shown_media import (
+    MAX_TEXT,
+    MediaView,
+    choose_shown,
+    hashes_to_load,
+)
 from tertulia.core.history.summary import Compaction, Summariser, extract_summary
 from tertulia.core.history.view import Span, View, newest_spans, view_of_spans
 from tertulia.core.history.window import HistoryBudget, fit_history
@@ -30,6 +37,7 @@ from tertulia.records.transcript import revisions
 from tertulia.records.transcript.log import Entry, add_messages, append_messages
 from tertulia.records.transcript.read import (
     read_bodies,
+    read_files,
     read_messages,
     read_recent,
     read_turn_number,
@@ -134,17 +142,37 @@ class Transcript:
         """
         _check_history(max_messages, max_tokens, timestamps, format)
         budget = HistoryBudget(max_messages, max_tokens)
-        redactor = self._context.redactor()
-        style = Style(timestamps, True, redactor, allow_images=format == "anthropic", model=model)
+        style = Style(
+            timestamps,
+            True,
+            self._context.redactor(),
+            allow_images=format == "anthropic" or model is not None,
+            model=model,
+        )
         recent = self._db.read(lambda tx: read_recent(tx, self.session_id, budget))
         if timestamps == "local":
             style = style._replace(zone=self._db.read(self._zone))
         candidates = [] if recent.summary is None else [Block(recent.summary)]
         candidates += build_blocks(recent.messages)
-        window = fit_history(candidates, budget, token_counter(style), whole=recent.is_whole)
+        # The text of a file takes at most about a half of the budget.
+        text_limit = min(MAX_TEXT, (max_tokens or MAX_TEXT) * 2)
+        count_tokens = token_counter(style, text_limit=text_limit)
+        window = fit_history(candidates, budget, count_tokens, whole=recent.is_whole)
         if window.result_limit is not None:
             style = style._replace(result_limit=window.result_limit)
+        if model is not None:
+            view = self._media_view(window.blocks, model)
+            style = style._replace(media=view._replace(text_limit=text_limit))
         return render(window.blocks, format, style)
+
+    def _media_view(self, blocks: Sequence[Block], model: ModelTraits) -> MediaView:
+        """Return the files that a model is shown, with their bytes."""
+        shown = choose_shown(blocks, model)
+        hashes = hashes_to_load(blocks, shown, model)
+        contents = self._db.read(lambda tx: read_files(tx, hashes)) if hashes else {}
+        return MediaView(
+            model, shown, {hash_: b64encode(data).decode() for hash_, data in contents.items()}
+        )
 
     def _zone(self, tx: Transaction) -> tzinfo:
         """Return the time zone of the conversation: its person's where known."""
