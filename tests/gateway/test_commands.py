@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 import msgspec
@@ -416,7 +417,8 @@ def test_commands_that_only_read(where: str) -> None:
             assert "10 tokens in, 2 out" in await node.hears("/usage")
             assert "Policy:" in await node.hears("/policy")
             assert await node.hears("/queue") == "Nothing is waiting."
-            assert await node.hears("/history") == "user: one\nassistant: re one"
+            shown = await node.hears("/history")
+            assert re.fullmatch(r"\*\*You\*\*, .*: one\n\n\*\*Agent\*\*, .*: re one", shown)
             assert await node.hears("/search one") != "No messages found."
             assert await node.hears("/search") == "Please add what to search for: /search WORDS"
             assert await node.hears('/search \0 " *') == "No messages found."

@@ -387,6 +387,14 @@ class UsageLedger:
         """Enter one model call; raise `NotFound` if there is no such session."""
         await self.executor.run(self.sync.add, session_id, usage)
 
+    async def budgets_left(self, session_id: str, source: Source | None = None) -> list[str]:
+        """Return how much is left of each budget that applies, one line each, for people.
+
+        `source` is the person who asks; the budgets of persons apply only with it. Raises
+        `NotFound` if there is no such session.
+        """
+        return await self.executor.run(self.sync.budgets_left, session_id, source)
+
     async def sum(
         self, by: Grouping = "day", since: datetime | None = None, until: datetime | None = None
     ) -> dict[str, Usage]:

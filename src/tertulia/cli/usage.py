@@ -9,6 +9,7 @@ import click
 
 from tertulia.cli import format, locations, output
 from tertulia.cli.options import TEXT, CliCommand, CommandOptions, json_option
+from tertulia.core.time_phrases import parse_span
 from tertulia.core.usage import Usage
 from tertulia.errors import ConfigError
 from tertulia.records.machine_zone import machine_zone
@@ -25,7 +26,7 @@ _ALL_COLUMNS_WIDTH = 100
 @click.option(
     "--by", type=click.Choice(GROUPINGS), default="day", show_default=True, help="Group by."
 )
-@click.option("--since", metavar="WHEN", type=TEXT, help="Start: a date or a time.")
+@click.option("--since", metavar="WHEN", type=TEXT, help="Start: yesterday, 7d, a date or a time.")
 @click.option("--until", metavar="WHEN", type=TEXT, help="End: a date, included, or a time.")
 @json_option
 @click.pass_obj
@@ -53,10 +54,13 @@ def usage(options: CommandOptions, by: Grouping, since: str | None, until: str |
 
 
 def parse_time(text: str, zone: tzinfo, *, option: str, is_end: bool = False) -> datetime:
-    """Return the time of a date or time in ISO format; with `is_end` the end of a date.
+    """Return the time of `yesterday`, `7d`, a date or a time; with `is_end` the end of a day.
 
     Raise ConfigError, which names `option`, for any other text.
     """
+    span = parse_span(text, datetime.now(zone), zone)
+    if span is not None and span[1].year < 9999 and span[0].year >= 1970:
+        return span[1] if is_end else span[0]
     try:
         day = date.fromisoformat(text)
     except ValueError:
@@ -79,7 +83,7 @@ def _parse_date_and_time(text: str, zone: tzinfo, option: str) -> datetime:
 def _invalid_time(text: str, option: str) -> ConfigError:
     return ConfigError(
         f"{option} is {text!r}, which is not a date and not a time.",
-        hint="Give a date such as 2026-03-01, or a time such as 2026-03-01T18:30.",
+        hint="Write yesterday, monday, 7d, 20 nov, 2026-03-01 or 2026-03-01T18:30.",
         field=option,
     )
 

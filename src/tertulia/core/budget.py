@@ -56,5 +56,23 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
         if self.tokens is not None and tokens >= self.tokens:
             return f"{tokens:,} of {self.tokens:,} tokens"
         if self.usd is not None and dollars >= self.usd:
-            return f"${dollars:.2f} of ${self.usd:.2f}"
+            return f"{format_limit(dollars)} of {format_limit(self.usd)}"
         return None
+
+    def describe_rest(self, tokens: int, dollars: float) -> str:
+        """Describe how much of each limit is left."""
+        parts = []
+        if self.usd is not None:
+            parts.append(
+                f"{format_limit(max(0.0, self.usd - dollars))} of {format_limit(self.usd)}"
+            )
+        if self.tokens is not None:
+            parts.append(f"{max(0, self.tokens - tokens):,} of {self.tokens:,} tokens")
+        return ", ".join(parts)
+
+
+def format_limit(dollars: float) -> str:
+    """Return an amount in dollars, with as many decimals as amounts under a cent need."""
+    if dollars == 0 or dollars >= 0.01:
+        return f"${dollars:,.2f}"
+    return f"${dollars:.6f}".rstrip("0")

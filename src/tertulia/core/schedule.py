@@ -3,6 +3,8 @@
     at 2026-11-20 09:00         once, in the zone's time; `at 09:00` is the next nine o'clock
     in 20 min                   once, from now
     every 2h, every 1h30m       repeatedly, from now on; the interval is the same on every day
+    tomorrow at 9, mon at 9     once, on the next such day; `20 nov at 9` too
+    weekdays at 8, daily at 9   by a cron rule; `every mon, thu at 9` too
     cron 0 9 * * MON-FRI        minute, hour, day, month, weekday
 
 The functions here only decide: the caller passes the current time and acts. When clocks go forward,
@@ -22,6 +24,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from tertulia.core.settings import require_zone as get_zone
+from tertulia.core.time_phrases import parse_plan
 from tertulia.errors import ConfigError
 from tertulia.install_command import install_command
 
@@ -39,7 +42,8 @@ MIN_INTERVAL: Final = timedelta(minutes=1)
 MAX_INTERVAL: Final = timedelta(days=3660)
 
 _FORMS: Final = (
-    "Write for example: every 2h, in 20 min, at 2026-11-20 09:00, at 09:00, cron 0 9 * * MON-FRI."
+    "Write for example: tomorrow at 9, in 20 min, every monday at 9:00, weekdays at 8, every 2h, "
+    "at 2026-11-20 09:00, cron 0 9 * * MON-FRI."
 )
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _DURATION = re.compile(
@@ -86,11 +90,11 @@ class Due(NamedTuple):
 
 def parse_rule(text: str, *, now: datetime, zone: str) -> Rule:
     """Parse a rule as people write it; raise `ConfigError` if it is invalid or can never run."""
-    kind, _, rest = " ".join(text.split()).partition(" ")
+    phrase = parse_plan(text, now, get_zone(zone))
+    kind, _, rest = " ".join((phrase or text).split()).partition(" ")
     parser = _PARSERS.get(kind.lower())
     if parser is None or not rest:
         _refuse(text, _FORMS)
-    get_zone(zone)
     try:
         rule = parser(rest, now, zone)
         first = next_after(rule, now)

@@ -17,7 +17,13 @@ from tertulia.core.source import Source
 from tertulia.core.text import format
 from tertulia.core.text.prompt_safe import clean_for_prompt
 from tertulia.errors import AccessDenied, ConfigError, Duplicate, Error, IllegalMove, NotFound
-from tertulia.gateway import approval_commands, memory_tool, people_commands, schedule_tool
+from tertulia.gateway import (
+    approval_commands,
+    command_replies,
+    memory_tool,
+    people_commands,
+    schedule_tool,
+)
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.base import MenuEntry
 from tertulia.processes import messages as process_messages
@@ -275,9 +281,9 @@ def _is_of_another(message: Message, source: Source) -> bool:
 def _history(context: CommandContext, argument: str) -> CommandReply:
     session = context.session()
     count = min(_number(argument or "10"), 50)
-    messages = context.store.transcript(session.id).history(max_messages=count, format="text")
-    lines = [f"{message['role']}: {message['content']}" for message in messages]
-    return CommandReply("\n".join(lines) or "There are no messages yet.")
+    messages = context.store.transcript(session.id).entries(newest=count)
+    text = command_replies.history_text(messages, context.store.context.zone, context.store.now())
+    return CommandReply(text)
 
 
 def _compress(context: CommandContext, argument: str) -> CommandReply:
@@ -313,15 +319,17 @@ def _search(context: CommandContext, argument: str) -> CommandReply:
     if not argument:
         return CommandReply("Please add what to search for: /search WORDS")
     hits = context.store.for_person(context.source).search(argument, limit=_LISTED).items
-    if not hits:
-        return CommandReply("No messages found.")
-    return CommandReply("\n".join(f"{hit.at:%Y-%m-%d %H:%M} UTC  {hit.snippet}" for hit in hits))
+    sessions = {hit.session_id: context.store.sessions.get(hit.session_id) for hit in hits}
+    zone, now = context.store.context.zone, context.store.now()
+    return CommandReply(command_replies.search_text(hits, sessions, argument, zone, now))
 
 
 def _export(context: CommandContext, argument: str) -> CommandReply:
-    from tertulia.transfer.exporters.export import document
+    from tertulia.gateway import export_command
 
-    return CommandReply("\n".join(document(context.store, context.session().id, "markdown")))
+    return CommandReply(
+        export_command.run_export(context.store, context.source, context.session(), argument)
+    )
 
 
 # -- the state of the gateway
@@ -348,8 +356,15 @@ def _usage(context: CommandContext, argument: str) -> CommandReply:
     usage = session.usage
     return CommandReply(
         f"This conversation: {usage.input:,} tokens in, {usage.output:,} out,"
-        f" {usage.cache_read:,} from the cache{_cost(session)}."
+        f" {usage.cache_read:,} from the cache{_cost(session)}.{_budgets_left(context, session)}"
     )
+
+
+def _budgets_left(context: CommandContext, session: Session) -> str:
+    if not context.store.settings.budgets:
+        return ""
+    lines = context.store.usage.budgets_left(session.id, context.source)
+    return "".join(f"\nBudget for {line}." for line in lines)
 
 
 def _policy(context: CommandContext, argument: str) -> CommandReply:
@@ -430,7 +445,9 @@ def _pair(context: CommandContext, argument: str) -> CommandReply:
 
 def _help(context: CommandContext, argument: str) -> CommandReply:
     allowed = [c for c in TABLE if ROLES.index(context.role) <= ROLES.index(c.role)]
-    return CommandReply("\n".join(f"{command.usage}  {command.description}" for command in allowed))
+    rows = [(command.name, command.usage, command.description) for command in allowed]
+    at_terminal = command_replies.is_terminal(context.source)
+    return CommandReply(command_replies.help_text(rows, is_terminal=at_terminal))
 
 
 # -- parts of replies
@@ -510,7 +527,7 @@ def _earlier(context: CommandContext, limit: int = _LISTED) -> list[Session]:
 
 
 def _require_session(context: CommandContext, argument: str) -> Session:
-    """Return a session by its number in the list, its id, or its title; raise `IllegalMove`."""
+    """Return a session by its number, its id, or a part of its title; raise `IllegalMove`."""
     if argument.isdecimal() and len(argument) < 3:
         sessions = _earlier(context)
         if not 1 <= int(argument) <= len(sessions):
@@ -521,10 +538,16 @@ def _require_session(context: CommandContext, argument: str) -> Session:
     exact = context.store.for_person(context.source).get(argument)
     if exact is not None and exact.key == context.key:
         return exact
-    titles = {argument.casefold(), argument.strip('"').casefold()}
-    for session in _earlier(context, 1000):
-        if session.title is not None and session.title.casefold() in titles:
-            return session
+    matching = command_replies.match_title(_earlier(context, 1000), argument)
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        names = ", ".join(map(_name, matching[:5]))
+        raise IllegalMove(
+            f"{len(matching)} conversations have {clean_for_prompt(argument, 60)!r} in their title:"
+            f" {names}.",
+            hint="Write more of the title.",
+        )
     raise IllegalMove(
         f"There is no conversation {clean_for_prompt(argument, 60)!r}.",
         hint="/sessions lists them.",
@@ -543,7 +566,8 @@ TABLE: tuple[Command, ...] = (
     Command("fork", "/fork", "continue in a copy of this conversation", _fork),
     Command("history", "/history [N]", "show the last messages", _history, is_repeatable=True),
     Command("search", "/search WORDS", "search your messages", _search, is_immediate=True),
-    Command("export", "/export", "show all of this conversation", _export, is_repeatable=True),
+    Command("export", "/export [FILE]", "show all of this conversation; in the terminal, write it",
+            _export, is_repeatable=True),
     Command("forget", "/forget", "delete this conversation", _forget, is_repeatable=True),
     Command("usage", "/usage", "show tokens and cost", _usage, is_immediate=True),
     Command("status", "/status", "show the state of this conversation", _status, is_immediate=True),

@@ -26,8 +26,8 @@ from tertulia.store import Store
 ROLE: Final[Role] = "member"
 MAX_SCHEDULES: Final = 50
 _USAGE: Final = (
-    "Send for example: /schedule add every 2h: look at the mail. Times: every 2h, in 20 min,"
-    " at 09:00, at 2026-11-20 09:00, cron 0 9 * * MON-FRI."
+    "Send for example: /schedule add weekdays at 9: look at the mail. Times: tomorrow at 9,"
+    " in 20 min, every monday at 9:00, every 2h, at 2026-11-20 09:00, cron 0 9 * * MON-FRI."
 )
 # A colon followed by a space ends the time; the colon in 09:00 has no space after it.
 _ADD = re.compile(r"(?P<when>.+?)(?: to (?P<target>\S+?))?(?P<here> here)?:\s+(?P<task>.+)")
@@ -171,9 +171,9 @@ _ACTIONS: Final[dict[str, Callable[[Store, Source, int], str]]] = {
 
 _DESCRIPTION: Final = (
     "Plan tasks for later: you will be asked to do them then, and your answer is delivered to this"
-    " chat. `when` is for example: every 2h, in 20 min, at 09:00, at 2026-11-20 09:00,"
-    " cron 0 9 * * MON-FRI (in the person's time zone). Write `task` so that it can be understood"
-    " without this conversation, or let it run in it with session origin."
+    " chat. `when` is for example: tomorrow at 9, in 20 min, every 2h, weekdays at 8, at 09:00,"
+    " at 2026-11-20 09:00, cron 0 9 * * MON-FRI (in the person's time zone). Write `task` so"
+    " that it can be understood without this conversation, or let it run in it with session origin."
 )
 _PARAMETERS: Final = {
     "type": "object",

@@ -34,6 +34,19 @@ def require_budget(
                 )
 
 
+def describe_budgets(
+    tx: Transaction, context: StoreContext, row: SessionRow, person: str | None, now: datetime
+) -> list[str]:
+    """Return one line for each budget that applies to this session: how much of it is left."""
+    lines = []
+    for budget in context.settings.budgets:
+        if _applies(budget, row, person):
+            tokens, cost = _used(tx, context, budget, row, person, now)
+            rest = budget.describe_rest(tokens, cost / NANO)
+            lines.append(f"{_scope_text(budget)}: {rest} left")
+    return lines
+
+
 def _applies(budget: Budget, row: SessionRow, person: str | None) -> bool:
     if budget.only is None:
         return budget.per != "person" or person is not None

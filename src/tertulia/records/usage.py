@@ -10,11 +10,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from tertulia.core import prices, validate
+from tertulia.core import keys, prices, validate
+from tertulia.core.source import Source
 from tertulia.core.text.storable import storable
 from tertulia.core.usage import STATUSES, Usage, from_nano, to_nano
 from tertulia.errors import ConfigError
-from tertulia.records import budgets
+from tertulia.records import budgets, session_rows
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.log import append_messages
 from tertulia.storage.base import Params, Transaction
@@ -46,6 +47,21 @@ class UsageLedger:
             add_in(tx, session_id, cost, now)
 
         self._db.write(work)
+
+    def budgets_left(self, session_id: str, source: Source | None = None) -> list[str]:
+        """Return how much is left of each budget that applies, one line each, for people.
+
+        `source` is the person who asks; the budgets of persons apply only with it. Raises
+        `NotFound` if there is no such session.
+        """
+        person = None if source is None else keys.person_of(source)
+        now = self._context.clock.now()
+
+        def work(tx: Transaction) -> list[str]:
+            row = session_rows.require(tx, session_id)
+            return budgets.describe_budgets(tx, self._context, row, person, now)
+
+        return self._db.write(work)
 
     def sum(
         self, by: Grouping = "day", since: datetime | None = None, until: datetime | None = None

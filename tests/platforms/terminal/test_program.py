@@ -33,7 +33,7 @@ def test_conversation_is_there_after_a_restart(tmp_path: Path) -> None:
         assert "tomatoes" not in talk.ask("beans", "Say “help”")
         talk.ask("/undo", "I took back 1 exchange")
         talk.ask("/redo", "Restored.")
-        assert "user: beans" in talk.ask("/history", "user: beans")
+        assert "You, " in talk.ask("/history", ": beans")
         assert "I was shown 3 messages" in talk.ask("/retry", "Say “help”")
 
         talk.ask("/fork", "This is now a copy of the conversation")

@@ -1,0 +1,114 @@
+"""Replies of chat commands that are longer than a sentence: help, history and search results."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime, tzinfo
+from typing import Final
+
+from tertulia.core.message import ASSISTANT, USER, Message, from_json, text_of
+from tertulia.core.session import Session
+from tertulia.core.source import Source
+from tertulia.core.text import search_terms
+from tertulia.core.text.prompt_safe import clean_for_prompt
+from tertulia.records.search import Hit
+
+# The groups of /help, in their order. A command that is in none of them is listed last.
+GROUPS: Final = {
+    "Conversations": ("new", "resume", "sessions", "title", "fork", "forget"),
+    "Messages": ("undo", "redo", "retry", "stop", "compress", "history", "search", "export"),
+    "State": ("status", "usage", "queue", "policy", "ps", "whoami"),
+    "Later and elsewhere": ("schedule", "memory", "link", "pair"),
+    "Approvals": ("approve", "deny", "approvals"),
+}
+_MORE: Final = "More"
+_QUIT: Final = ("/quit", "leave the terminal; ctrl-D does the same")
+
+
+def help_text(rows: Sequence[tuple[str, str, str]], *, is_terminal: bool) -> str:
+    """Return the commands as one table for each group; a row is name, usage and description."""
+    group_of = {name: group for group, names in GROUPS.items() for name in names}
+    tables: dict[str, list[str]] = {group: [] for group in (*GROUPS, _MORE)}
+    for name, usage, description in rows:
+        tables[group_of.get(name, _MORE)].append(_table_row(usage, description))
+    if is_terminal:
+        tables[_MORE].append(_table_row(*_QUIT))
+    return "\n\n".join(
+        "\n".join([f"| {group} | |", "|---|---|", *lines])
+        for group, lines in tables.items()
+        if lines
+    )
+
+
+def _table_row(usage: str, description: str) -> str:
+    return f"| `{usage.replace('|', chr(92) + '|')}` | {description} |"
+
+
+def history_text(messages: Sequence[Message], zone: tzinfo, now: datetime) -> str:
+    """Return messages with who said them and when."""
+    lines = []
+    for message in messages:
+        text = text_of(message.body)
+        if message.role in (USER, ASSISTANT) and message.kind is None and text:
+            lines.append(f"**{_speaker(message)}**, {local_time(message.at, zone, now)}: {text}")
+    return "\n\n".join(lines) or "There are no messages yet."
+
+
+def search_text(
+    hits: Sequence[Hit],
+    sessions: dict[str, Session | None],
+    query: str,
+    zone: tzinfo,
+    now: datetime,
+) -> str:
+    """Return hits with who said it, when and in which conversation; what was looked for is bold."""
+    phrases = [phrase for phrase, _ in search_terms.parse_query(query)]
+    lines = []
+    for hit in hits:
+        session = sessions[hit.session_id]
+        if session is None:
+            continue  # deleted since
+        title = f'"{clean_for_prompt(session.title, 60)}"' if session.title else session.id
+        who = "you" if hit.role == USER else "the agent"
+        head = f"{local_time(hit.at, zone, now)}, {who}, in {title}:"
+        lines.append(f"- {head} {_mark(hit.snippet, phrases)}")
+    return "\n".join(lines) or "No messages found."
+
+
+def local_time(moment: datetime, zone: tzinfo, now: datetime) -> str:
+    """Return a time in a zone: the hour today, else the day too."""
+    local, today = moment.astimezone(zone), now.astimezone(zone).date()
+    return f"{local:%H:%M}" if local.date() == today else f"{local:%Y-%m-%d %H:%M}"
+
+
+def match_title(sessions: Sequence[Session], text: str) -> list[Session]:
+    """Return the session with this title, else every session whose title contains the text."""
+    wanted = text.strip('"').casefold()
+    exact = [s for s in sessions if s.title is not None and s.title.casefold() == wanted]
+    if exact:
+        return exact[:1]
+    return [s for s in sessions if s.title is not None and wanted and wanted in s.title.casefold()]
+
+
+def _speaker(message: Message) -> str:
+    if message.role == ASSISTANT:
+        return "Agent"
+    if message.author is None:
+        return "You"
+    author = from_json(message.author)
+    return clean_for_prompt(str(author.get("name") or author.get("id") or "Somebody"), 60)
+
+
+def _mark(snippet: str, phrases: Sequence[str]) -> str:
+    """Return a snippet in one line with the phrases in bold, and nothing else as formatting."""
+    text = re.sub(r"([\\`*_\[\]<>|~])", r"\\\1", " ".join(snippet.split()))
+    words = [re.escape(phrase) for phrase in phrases if phrase.strip()]
+    if not words:
+        return text
+    return re.sub(rf"(?i)({'|'.join(words)})", r"**\1**", text)
+
+
+def is_terminal(source: Source) -> bool:
+    """Return whether somebody sits at the terminal of this machine."""
+    return source == Source.local()

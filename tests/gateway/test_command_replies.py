@@ -1,0 +1,92 @@
+"""Replies of chat commands: the help table, search results, parts of titles."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from tertulia import Budget, Source
+from tertulia import open as open_store
+from tertulia.gateway import command_replies, commands
+from tests.gateway.running_gateway import FAST, Echo, running_gateway
+
+
+def test_every_command_is_in_one_group() -> None:
+    names = [name for group in command_replies.GROUPS.values() for name in group]
+    assert len(names) == len(set(names))
+    assert {command.name for command in commands.TABLE} - set(names) <= {"help"}
+
+
+def test_help_is_grouped_and_complete() -> None:
+    rows = [(command.name, command.usage, command.description) for command in commands.TABLE]
+    text = command_replies.help_text(rows, is_terminal=True)
+    for command in commands.TABLE:
+        assert f"| `{command.usage.replace('|', chr(92) + '|')}` | {command.description} |" in text
+    assert text.index("| Conversations |") < text.index("| Messages |") < text.index("| State |")
+    assert "/quit" in text
+    assert "/quit" not in command_replies.help_text(rows, is_terminal=False)
+
+
+def test_search_says_who_when_and_where_and_marks_the_word(where: str) -> None:
+    async def play() -> None:
+        async with running_gateway(where, Echo()) as node:
+            await node.hears("water the *tomatoes*")
+            await node.hears("/title Garden")
+            lines = (await node.hears("/search tomatoes")).splitlines()
+            assert len(lines) == 2
+            assert all('in "Garden":' in line for line in lines)
+            assert all("**tomatoes**" in line for line in lines)
+            assert {"you" if ", you," in line else "agent" for line in lines} == {"you", "agent"}
+            # What people wrote is no formatting.
+            assert r"\*" in lines[0]
+
+    asyncio.run(play())
+
+
+def test_resume_takes_a_unique_part_of_a_title(where: str) -> None:
+    async def play() -> None:
+        async with running_gateway(where, Echo()) as node:
+            for title in ("花园 🌻", "Winter garden", "Summer garden"):
+                await node.hears(f"about {title}")
+                await node.hears(f"/title {title}")
+                await node.hears("/new")
+            reply = await node.hears("/resume garden")
+            assert "2 conversations" in reply
+            assert '"Winter garden"' in reply
+            assert '"Summer garden"' in reply
+            assert await node.hears("/resume 花园") == 'Continuing with "花园 🌻".'
+            assert await node.hears("/resume WINTER") == 'Continuing with "Winter garden".'
+            assert "There is no conversation" in await node.hears("/resume spring")
+
+    asyncio.run(play())
+
+
+def test_usage_says_how_much_of_a_budget_is_left(where: str) -> None:
+    budgets = (
+        Budget(per="person", period="day", tokens=100),
+        Budget(per="everyone", period="month", usd=0.0005),
+    )
+    settings = msgspec.structs.replace(FAST, budgets=budgets)
+
+    async def play() -> None:
+        async with running_gateway(where, Echo(), settings=settings) as node:
+            await node.hears("one")
+            reply = await node.hears("/usage")
+            assert "Budget for this person, this day: 88 of 100 tokens left." in reply
+            assert "Budget for everyone together, this month: $0.0005 of $0.0005 left." in reply
+
+    asyncio.run(play())
+
+
+def test_budget_under_a_cent_is_named_exactly() -> None:
+    limit = Budget(per="session", usd=0.0005).reached_limit(0, 0.00052)
+    assert limit == "$0.00052 of $0.0005"
+    assert Budget(per="session", usd=12.5).reached_limit(0, 13) == "$13.00 of $12.50"
+
+
+def test_budgets_of_a_session_are_told_to_a_library_user(where: str) -> None:
+    settings = msgspec.structs.replace(FAST, budgets=(Budget(per="session", tokens=10),))
+    with open_store(where, settings=settings) as store:
+        session = store.sessions.open(Source("telegram", "1", user_id="1"))
+        assert store.usage.budgets_left(session.id) == ["this session: 10 of 10 tokens left"]
