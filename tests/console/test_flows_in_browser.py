@@ -117,3 +117,54 @@ def test_a_guest_only_chats(tmp_path: Path, profile: Profile) -> None:
         expect(page.locator("#draft .entry.agent")).to_contain_text("Hello parrot")
         with console.gateway.store() as store:
             assert eventually(lambda: store.sessions.find().items)
+
+
+def test_many_deliveries_are_settled_while_some_change(tmp_path: Path, profile: Profile) -> None:
+    with served_console(tmp_path / "talk.db") as console:
+        with console.gateway.store() as store:
+            session = store.sessions.open(ANA)
+            for number in range(30):
+                source = Source("telegram", f"c{number}", user_id=f"{number}")
+                store.outbox.put("Hello", "origin", origin=source, session_id=session.id)
+            while deliveries := store.outbox.claim(limit=50, platforms=["telegram"]):
+                for delivery in deliveries:
+                    store.outbox.failed(delivery, "403: blocked", outcome="dead")
+        page = console.sign_in(profile(console.url))
+        page.goto("/console/deliveries")
+        group = page.locator(".card", has_text="30 deliveries")
+        expect(group).to_have_count(1)
+        with console.gateway.store() as store:
+            for delivery in store.outbox.find(state="dead", limit=2).items:
+                store.queues.settle_delivery(delivery.id, "retry")
+        group.get_by_role("button", name="Send all again").click()
+        expect(page.locator("#notice")).to_contain_text("settled")
+        with console.gateway.store() as store:
+            assert store.outbox.find(state="dead").items == ()
+            assert len(store.outbox.find(state="waiting", limit=100).items) == 30
+
+
+def test_undo_restore_and_fork(tmp_path: Path, profile: Profile) -> None:
+    with served_console(tmp_path / "talk.db") as console:
+        with console.gateway.store() as store:
+            for number in range(3):
+                with store.turn(ANA, f"Question {number}", message_id=f"{number}") as turn:
+                    turn.add_assistant(f"Answer {number}")
+            session = turn.session.id
+        page = console.sign_in(profile(console.url))
+        page.goto(f"/console/sessions/{session}")
+        page.get_by_role("button", name="Undo last exchange").click()
+        expect(page.locator("#notice")).to_contain_text("taken back")
+        expect(page.locator(".entry")).to_have_count(4)
+        page.locator("#notice").get_by_role("button", name="Undo").click()
+        expect(page.locator(".entry")).to_have_count(6)
+        page.goto(f"/console/sessions/{session}/revisions")
+        page.locator(".slider a").nth(1).click()
+        expect(page.locator(".entry")).to_have_count(4)
+        page.get_by_role("button", name="Restore").click()
+        expect(page.locator("#notice")).to_contain_text("restored")
+        page.goto(f"/console/sessions/{session}")
+        expect(page.locator(".entry")).to_have_count(4)
+        page.locator(".entry .menu summary").first.click()
+        page.get_by_role("button", name="Fork here").first.click()
+        page.wait_for_url(re.compile(f"/console/sessions/(?!{session})"))
+        expect(page.locator(".entry")).to_have_count(1)

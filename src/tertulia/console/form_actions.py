@@ -105,6 +105,14 @@ def _settled(fields: Mapping[str, str], after: Any) -> str:
     }.get(fields.get("outcome", ""), "Settled.")
 
 
+def _report(fields: Mapping[str, str], after: Any) -> str:
+    """Say how many were settled, and how many had changed meanwhile."""
+    text = f"{after.settled:,} settled"
+    if after.changed:
+        text += f", {len(after.changed):,} had changed meanwhile and stay as they are"
+    return text + ("; there are more, do it again." if after.is_more else ".")
+
+
 def _undone(fields: Mapping[str, str], after: Any) -> str:
     return (
         "The last exchange was taken back." if after.turns == 1 else f"{after.turns} were undone."
@@ -164,6 +172,13 @@ ACTIONS: dict[str, Action] = {
     "settle": Action(
         operation="settle_delivery", path=_ID, text="The delivery was settled.",
         sentence=_settled,
+    ),
+    "settle_all": Action(
+        operation="settle_deliveries", text="The deliveries were settled.", sentence=_report,
+    ),
+    "answer": Action(operation="settle_arrival", path=_ID, text="The message was settled."),
+    "answer_all": Action(
+        operation="settle_arrivals", text="The messages were settled.", sentence=_report,
     ),
     "approve": Action(operation="approve_pairing", text="They may write now."),
     "refuse": Action(operation="refuse_pairing", text="Refused. For a day they get no new code."),

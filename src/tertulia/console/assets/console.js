@@ -80,6 +80,10 @@
     if (element) element.remove();
     setLiveness(code === "unauthorized" ? "Signed out: load the page to sign in again." : "Not live any more: load the page again.");
   };
+  // A stream that is replaced by another one is cut off; that is no error.
+  addEventListener("unhandledrejection", (event) => {
+    if (event.reason?.name === "AbortError") event.preventDefault();
+  });
   document.addEventListener("visibilitychange", () => {
     if (!document.hidden && $("#live")) alive();
   });
