@@ -31,7 +31,6 @@ from tests.servers.whatsapp import (
     refusal,
 )
 
-
 ERROR = {"code": 131026, "title": "x", "message": "Message undeliverable"}
 
 

@@ -1,0 +1,170 @@
+"""A gateway with a Slack app or a WhatsApp number that is killed with -9, at each station.
+
+Each message is answered once. Only if the process died around a send, nobody can tell whether the
+answer arrived: then the delivery is `unknown`, which is shown, and it is not sent again.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import tertulia
+from tests.crash.chat_process import SETTINGS, STEPS
+from tests.servers.slack import SlackServer
+from tests.servers.whatsapp import ANA, WhatsAppServer
+
+pytestmark = pytest.mark.check
+
+if os.name == "nt":
+    pytest.skip("kills with signals", allow_module_level=True)
+
+_ROOT = Path(__file__).parents[2]
+PATIENCE = 180.0
+PLATFORMS = ("slack", "whatsapp")
+Server = SlackServer | WhatsAppServer
+Node = subprocess.Popen[str]
+
+
+class Scene:
+    """A server of a platform, and the gateways that it reaches."""
+
+    def __init__(self, platform: str, server: Server, where: str) -> None:
+        self.platform = platform
+        self.server = server
+        self.where = where
+        self.port = _free_port()
+        if isinstance(server, WhatsAppServer):
+            server.webhook = f"http://127.0.0.1:{self.port}/platforms/whatsapp"
+        else:
+            # Repeated for as long as it takes a gateway to start on a busy machine.
+            server.pauses = (0.2,) * 1000
+            server.ack_seconds = 3.0
+
+    def write(self, text: str) -> None:
+        if isinstance(self.server, WhatsAppServer):
+            self.server.write(ANA, text)
+        else:
+            self.server.write("D1", text)
+
+    @property
+    def is_acknowledged(self) -> bool:
+        if isinstance(self.server, WhatsAppServer):
+            return all(pushed.is_accepted for pushed in self.server.notifications)
+        return all(event.state == "acknowledged" for event in self.server.events)
+
+    @contextmanager
+    def node(self, step: str = "none", port: int | None = None) -> Iterator[Node]:
+        """Run a gateway; in the end it is killed if it still runs."""
+        program = [sys.executable, "-m", "tests.crash.chat_process", self.platform]
+        child = subprocess.Popen(
+            [*program, self.where, self.server.url, step, str(port or self.port)],
+            cwd=_ROOT,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        try:
+            yield child
+        finally:
+            child.kill()
+            child.communicate(timeout=PATIENCE)
+
+    def wait_settled(self, messages: int) -> dict[str, str]:
+        """Wait until every message has an answer; return the state of each by its text."""
+        deadline = time.monotonic() + PATIENCE
+        with tertulia.open(self.where, settings=SETTINGS) as store:
+            while time.monotonic() < deadline:
+                page = store.outbox.find(limit=500)
+                states: dict[str, str] = {item.body["text"]: item.state for item in page.items}
+                is_open = {"waiting", "sending"} & {*states.values()}
+                if len(states) == messages and not is_open and self.is_acknowledged:
+                    return states
+                time.sleep(0.1)  # the database has no other way to tell another's progress
+        raise AssertionError(f"not settled: {states}")
+
+
+@contextmanager
+def scene(platform: str, where: str) -> Iterator[Scene]:
+    with (SlackServer if platform == "slack" else WhatsAppServer)() as server:
+        yield Scene(platform, server, where)
+        assert server.violations == []
+
+
+def drain(child: Node) -> None:
+    """Stop a gateway as a service manager does."""
+    child.send_signal(signal.SIGTERM)
+    assert child.wait(PATIENCE) == 0
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+def kill_at(platform: str, where: str, step: str) -> None:
+    """Kill a gateway at a step of a message, and look what becomes of the message."""
+    with scene(platform, where) as play:
+        play.write("hola")
+        with play.node(step) as child:
+            assert child.wait(PATIENCE) == -9
+        with play.node() as child:
+            play.wait_settled(1)
+            # The account works on, whatever became of that message.
+            play.write("and then")
+            states = play.wait_settled(2)
+            drain(child)
+        texts = Counter(play.server.texts)
+    assert texts["re and then"] == 1
+    if states["re hola"] == "unknown":
+        assert step in ("sending", "sent", "answered")
+        assert texts["re hola"] <= 1
+        assert step != "sending" or texts["re hola"] == 0
+    else:
+        assert (states["re hola"], texts["re hola"]) == ("sent", 1)
+        assert step not in ("sending", "sent")
+
+
+@pytest.mark.parametrize(("platform", "step"), [("slack", "stored"), ("whatsapp", "sent")])
+def test_message_is_answered_once_after_a_kill(where: str, platform: str, step: str) -> None:
+    kill_at(platform, where, step)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_twenty_kills_at_each_station(tmp_path: Path, platform: str, step: str) -> None:
+    for number in range(20):
+        kill_at(platform, str(tmp_path / f"talk-{number}.db"), step)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_two_nodes_answer_once_while_one_is_killed(where: str, platform: str) -> None:
+    with scene(platform, where) as play:
+        with play.node() as first, play.node(port=_free_port()):
+            for number in range(30):
+                play.write(f"m{number}")
+                if number == 15:
+                    play.server.wait_sent(3)
+                    first.kill()
+                    assert first.wait(PATIENCE) == -9
+                    break
+            with play.node() as third:
+                for number in range(16, 30):
+                    play.write(f"m{number}")
+                states = play.wait_settled(30)
+                drain(third)
+        texts = Counter(play.server.texts)
+    for number in range(30):
+        text = f"re m{number}"
+        assert texts[text] == 1 or (states[text], texts[text]) == ("unknown", 0), text
