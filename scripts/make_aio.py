@@ -37,6 +37,7 @@ CLASSES = (
     ("tertulia.records.browsers", "Browsers"),
     ("tertulia.records.approvals", "Approvals"),
     ("tertulia.records.queues.review", "QueueReview"),
+    ("tertulia.records.nodes", "Nodes"),
     ("tertulia.records.person_view", "PersonView"),
     ("tertulia.store", "Store"),
 )
@@ -82,6 +83,7 @@ STORE = '''
         self.media = MediaFiles(store.media, executor)
         self.browsers = Browsers(store.browsers, executor)
         self.queues = QueueReview(store.queues, executor)
+        self.nodes = Nodes(store.nodes, executor)
         self.memories = Memories(store.memories, executor)
         self.approvals = Approvals(store.approvals, executor)
 

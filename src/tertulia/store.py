@@ -63,6 +63,7 @@ class Store:
         self.browsers = records.browsers
         self.approvals = records.approvals
         self.queues = records.queues
+        self.nodes = records.nodes
 
     def transcript(self, session_id: str, *, by: str | None = None) -> Transcript:
         """Return the transcript of a session; `by` is who changes it, for its events."""
@@ -186,6 +187,10 @@ class Store:
     def rebuild_search(self) -> None:
         """Clear the search index and build it again from the messages."""
         self._records.search.rebuild()
+
+    def count_unindexed(self) -> int:
+        """Return about how many messages the search index is behind."""
+        return self._records.search.count_unindexed()
 
     def settle(self) -> None:
         """Index all messages that are not indexed yet, and return when that is done."""

@@ -193,7 +193,9 @@ def test_refused_account_is_reported_and_listens_again_by_itself(where: str) -> 
         adapter.problems = [AccountProblem("The token was revoked.", retry_after=0.05)]
         async with aio.open(where, settings=FAST) as store:
             pauses = AccountPauses()
-            reporter = ConnectionReporter(store, [adapter], node="n", pauses=pauses)
+            reporter = ConnectionReporter(
+                store, [adapter], node="n", pauses=pauses, count_turns=lambda: 3
+            )
             running = asyncio.create_task(
                 AccountListener(
                     store, adapter, lambda update: asyncio.sleep(0), node="n", pauses=pauses

@@ -32,6 +32,7 @@ from tertulia.records import browsers as sync_browsers
 from tertulia.records import listeners as sync_listeners
 from tertulia.records import media as sync_media
 from tertulia.records import memories as sync_memories
+from tertulia.records import nodes as sync_nodes
 from tertulia.records import people as sync_people
 from tertulia.records import person_view as sync_person_view
 from tertulia.records import processes as sync_processes
@@ -42,6 +43,7 @@ from tertulia.records.approval_rows import Approval
 from tertulia.records.browsers import Browser, SignedIn
 from tertulia.records.links import LinkedChat, PendingLink
 from tertulia.records.listeners import LEASE_SECONDS, Connection, ListenerLease
+from tertulia.records.nodes import AccountLease, Node
 from tertulia.records.people import Pairing, Person, Role
 from tertulia.records.processes import Identity, Process, ProcessState
 from tertulia.records.queues import inbox as sync_inbox
@@ -64,7 +66,7 @@ from tertulia.records.sessions.session_events import SessionEvent
 from tertulia.records.transcript import transcript as sync_transcript
 from tertulia.records.transcript.revisions import Revision
 from tertulia.records.transcript.windows import RevisionChange, TranscriptWindow
-from tertulia.records.usage import Grouping
+from tertulia.records.usage import BudgetState, DayGrouping, DayUsage, Grouping, UsageTotal
 from tertulia.storage.base import Progress
 
 
@@ -404,6 +406,35 @@ class UsageLedger:
         of the others, or None.
         """
         return await self.executor.run(self.sync.sum, by, since, until)
+
+    async def total(
+        self,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        *,
+        person: str | None = None,
+    ) -> UsageTotal:
+        """Return how many model calls there were and what they used, of everybody or a person."""
+        return await self.executor.run(self.sync.total, since, until, person=person)
+
+    async def by_day(
+        self,
+        by: DayGrouping = "model",
+        since: datetime | None = None,
+        until: datetime | None = None,
+        *,
+        person: str | None = None,
+    ) -> list[DayUsage]:
+        """Return usage for each day and group, oldest day first; days are in the store's zone."""
+        return await self.executor.run(self.sync.by_day, by, since, until, person=person)
+
+    async def budgets(self) -> list[BudgetState]:
+        """Return the budgets that are for one thing, with what is used of each.
+
+        A budget for each person, platform or session has as many states as there are of them, and
+        is left out.
+        """
+        return await self.executor.run(self.sync.budgets)
 
 
 class People:
@@ -1027,6 +1058,12 @@ class Schedules:
             self.sync.history, schedule_id, by=by, limit=limit, cursor=cursor
         )
 
+    async def failures(
+        self, since: datetime, *, limit: int = 50
+    ) -> list[tuple[int, str | None, datetime]]:
+        """Return the runs that failed since a time, newest first: schedule, problem, end."""
+        return await self.executor.run(self.sync.failures, since, limit=limit)
+
     async def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[ScheduleRun]:
         """Claim runs that are due, at most one of each schedule; no other worker gets them.
 
@@ -1371,6 +1408,10 @@ class QueueReview:
         """Return counts and groups of what is unknown, dead, waiting or in progress."""
         return await self.executor.run(self.sync.overview, limit=limit)
 
+    async def count_answered(self, since: datetime, *, limit: int = 1000) -> tuple[int, bool]:
+        """Return how many messages since a time are settled, and whether there are more."""
+        return await self.executor.run(self.sync.count_answered, since, limit=limit)
+
     async def deliveries(
         self,
         *,
@@ -1471,6 +1512,30 @@ class QueueReview:
         )
 
 
+class Nodes:
+    """The nodes of a store."""
+
+    def __init__(self, record: sync_nodes.Nodes, executor: ThreadExecutor) -> None:
+        self.sync = record
+        self.executor = executor
+
+    async def report(self, name: str, *, version: str, turns: int) -> None:
+        """Store that a node lives."""
+        await self.executor.run(self.sync.report, name, version=version, turns=turns)
+
+    async def forget(self, name: str) -> None:
+        """Delete a node that stops, and those that have been silent for a day."""
+        await self.executor.run(self.sync.forget, name)
+
+    async def find(self) -> list[Node]:
+        """Return the nodes, the one that began first at the beginning."""
+        return await self.executor.run(self.sync.find)
+
+    async def leases(self) -> list[AccountLease]:
+        """Return who listens for each account, by platform and account."""
+        return await self.executor.run(self.sync.leases)
+
+
 class PersonView:
     """A store limited to the sessions that one person may see."""
 
@@ -1523,6 +1588,7 @@ class Store:
         self.media = MediaFiles(store.media, executor)
         self.browsers = Browsers(store.browsers, executor)
         self.queues = QueueReview(store.queues, executor)
+        self.nodes = Nodes(store.nodes, executor)
         self.memories = Memories(store.memories, executor)
         self.approvals = Approvals(store.approvals, executor)
 
@@ -1653,6 +1719,10 @@ class Store:
     async def rebuild_search(self) -> None:
         """Clear the search index and build it again from the messages."""
         await self.executor.run(self.sync.rebuild_search)
+
+    async def count_unindexed(self) -> int:
+        """Return about how many messages the search index is behind."""
+        return await self.executor.run(self.sync.count_unindexed)
 
     async def settle(self) -> None:
         """Index all messages that are not indexed yet, and return when that is done."""

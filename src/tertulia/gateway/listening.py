@@ -25,6 +25,7 @@ from tertulia.gateway.adapters import describe, key_of
 from tertulia.platforms.base import Adapter, MenuEntry, Update
 from tertulia.records import listeners
 from tertulia.records.listeners import Connection, ListenerLease
+from tertulia.version import __version__
 
 log = logging.getLogger("tertulia.gateway")
 
@@ -185,12 +186,20 @@ class AccountListener:
 
 
 class ConnectionReporter:
-    """Stores the state of this node's connections for `tertulia platforms` and `doctor`."""
+    """Stores that this node lives, and how it is connected, for people who look."""
 
     def __init__(
-        self, store: aio.Store, adapters: list[Adapter], *, node: str, pauses: AccountPauses
+        self,
+        store: aio.Store,
+        adapters: list[Adapter],
+        *,
+        node: str,
+        pauses: AccountPauses,
+        count_turns: Callable[[], int],
     ) -> None:
         self._store = store
+        self._count_turns = count_turns
+        self._node_reported_at: float | None = None
         self._adapters = adapters
         self._node = node
         self._pauses = pauses
@@ -206,12 +215,21 @@ class ConnectionReporter:
                     log.warning("the state of the accounts could not be stored: %s", problem)
                 await asyncio.sleep(_LOOK_SECONDS)
         finally:
-            forget = asyncio.ensure_future(self._store.listeners.forget(self._node))
+            forget = asyncio.ensure_future(self._forget())
             await asyncio.gather(asyncio.shield(forget), return_exceptions=True)
 
+    async def _forget(self) -> None:
+        await self._store.listeners.forget(self._node)
+        await self._store.nodes.forget(self._node)
+
     async def report(self) -> None:
-        """Store the connections that changed or were not reported lately."""
+        """Store that this node lives, and the connections that changed or are due."""
         now = time.monotonic()
+        if self._node_reported_at is None or now - self._node_reported_at >= _REPORT_SECONDS:
+            self._node_reported_at = now
+            await self._store.nodes.report(
+                self._node, version=__version__, turns=self._count_turns()
+            )
         for adapter in self._adapters:
             connection = self.connection(adapter)
             name = describe(key_of(adapter))

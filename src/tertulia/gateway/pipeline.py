@@ -125,8 +125,9 @@ class Pipeline:
         self.pauses = AccountPauses()
         self.delivery_worker = DeliveryWorker(store, adapters, settings, self.pauses)
         self.reporter = ConnectionReporter(
-            store, [*adapters.values()], node=self.node, pauses=self.pauses
-        )
+            store, [*adapters.values()], node=self.node, pauses=self.pauses,
+            count_turns=lambda: sum(self.slots.running.values()),
+        )  # fmt: skip
 
     def start(self) -> PipelineTasks:
         """Start every loop as a task of its own; each one runs until it is cancelled."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import msgspec
@@ -17,7 +17,9 @@ from tertulia.http.auth import API, WEB
 from tertulia.http.parameters import Count, Cursor, Position, Text
 from tertulia.http.routing import ApiCall, Operation
 from tertulia.records.search import Hit
-from tertulia.records.usage import Grouping
+from tertulia.records.usage import DayGrouping, DayUsage, Grouping
+
+_USAGE_LOOK_BACK = timedelta(days=31)
 
 
 class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +106,23 @@ class UsageQuery(msgspec.Struct, frozen=True, kw_only=True):
     by: Grouping = "day"
     since: datetime | None = None
     until: datetime | None = None
+
+
+class DayUsageQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """By default the last 31 days."""
+
+    by: DayGrouping = "model"
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+class DayUsageList(msgspec.Struct, frozen=True, kw_only=True):
+    """Usage for each day and group, oldest day first; days are in `zone`."""
+
+    by: DayGrouping
+    since: datetime
+    zone: str
+    items: tuple[DayUsage, ...]
 
 
 class UsageSums(msgspec.Struct, frozen=True):
@@ -218,6 +237,22 @@ async def sum_usage(call: ApiCall) -> UsageSums:
     return UsageSums(query.by, sums)
 
 
+async def sum_usage_by_day(call: ApiCall) -> DayUsageList:
+    query: DayUsageQuery = call.query
+    store = call.api.store
+    since = query.since or store.now() - _USAGE_LOOK_BACK
+    if call.caller.is_owner:
+        items = await store.usage.by_day(query.by, since, query.until)
+    else:
+        items = []
+        for platform in (API, WEB):
+            person = store.people.person_of(call.caller.source(platform))
+            items += await store.usage.by_day(query.by, since, query.until, person=person)
+    return DayUsageList(
+        by=query.by, since=since, zone=str(store.sync.context.zone), items=tuple(items)
+    )
+
+
 def _transcript_entry(message: Message) -> TranscriptEntry:
     return TranscriptEntry(
         seq=message.seq,
@@ -301,5 +336,10 @@ TABLE = (
     Operation(
         method="GET", path="/usage", act=sum_usage, query=UsageQuery, answer=UsageSums,
         summary="Sum tokens and cost by group: your own, or all for the owner.",
+    ),
+    Operation(
+        method="GET", path="/usage/days", act=sum_usage_by_day, query=DayUsageQuery,
+        answer=DayUsageList,
+        summary="Sum calls, tokens and cost by day and group: your own, or all for the owner.",
     ),
 )  # fmt: skip

@@ -66,12 +66,31 @@ def _used(
     """Return the tokens and the cost (in billionths of a dollar) that count for a budget."""
     if budget.per == "session":
         return row.input + row.output + row.cache_read + row.cache_write, row.cost or 0
+    return _spent(tx, context, budget, now, platform=row.platform, person=person)
+
+
+def used_of(
+    tx: Transaction, context: StoreContext, budget: Budget, now: datetime
+) -> tuple[int, int]:
+    """Return the tokens and the cost of a budget that is for everyone, or for `only` one."""
+    return _spent(tx, context, budget, now, platform=budget.only, person=budget.only)
+
+
+def _spent(
+    tx: Transaction,
+    context: StoreContext,
+    budget: Budget,
+    now: datetime,
+    *,
+    platform: str | None,
+    person: str | None,
+) -> tuple[int, int]:
     add_new_usage(tx, context)
     sums = tx.one(
         "spending_sum",
         {
             "since": _first_day(budget, now.astimezone(context.zone)),
-            "platform": row.platform if budget.per == "platform" else None,
+            "platform": platform if budget.per == "platform" else None,
             "person": person if budget.per == "person" else None,
         },
     )

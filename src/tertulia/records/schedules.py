@@ -19,7 +19,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from tertulia.core import keys
+from tertulia.core import keys, validate
 from tertulia.core.message import from_json, to_json
 from tertulia.core.schedule import (
     MISFIRES,
@@ -250,6 +250,16 @@ class Schedules:
             return [_to_run(row, schedule) for row in rows]
 
         return base.find(self._context, limit, cursor, read, first=_MAX_ID)
+
+    def failures(
+        self, since: datetime, *, limit: int = 50
+    ) -> list[tuple[int, str | None, datetime]]:
+        """Return the runs that failed since a time, newest first: schedule, problem, end."""
+        validate.aware_datetime("since", since)
+        base.check_limit(limit)
+        params = {"since": to_micros(since), "limit": limit}
+        rows = self._db.read(lambda tx: tx.all("occurrences_failed", params))
+        return [(schedule, problem, from_micros(at)) for schedule, problem, at in rows]
 
     # -- running
 

@@ -35,6 +35,9 @@ STEP_SESSIONS = 50
 CATCH_UP_STEPS = 5
 _HITS_PER_QUERY = 50
 
+# How many sessions are looked at to tell how far the index is behind.
+_BACKLOG = 100
+
 
 class Hit(msgspec.Struct, frozen=True):
     """A matching message, with the text around the match; a higher score is a better match."""
@@ -97,6 +100,11 @@ class Search:
         offset = cursors.decode(cursor, 1)[0] if cursor else 0
         search = _Query(phrases, person, platform, key, within)
         return self._db.read(lambda tx: _find_hits(tx, search, limit, offset))
+
+    def count_unindexed(self) -> int:
+        """Return how many messages of the oldest waiting sessions are not indexed yet."""
+        rows = self._db.read(lambda tx: tx.all("search_backlog", {"limit": _BACKLOG}))
+        return sum(last_seq - indexed_seq for _, indexed_seq, last_seq, *_ in rows)
 
     def catch_up(self, *, steps: int | None = None) -> bool:
         """Index messages that are not indexed yet, in at most `steps` steps.

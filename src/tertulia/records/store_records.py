@@ -26,6 +26,7 @@ from tertulia.records.listeners import Listeners
 from tertulia.records.machine_zone import machine_zone
 from tertulia.records.media import MediaFiles
 from tertulia.records.memories import Memories
+from tertulia.records.nodes import Nodes
 from tertulia.records.people import People
 from tertulia.records.person_view import PersonView
 from tertulia.records.processes import Processes
@@ -96,6 +97,7 @@ class StoreRecords:
         self.media = MediaFiles(self.context)
         self.browsers = Browsers(self.context)
         self.approvals = Approvals(self.context)
+        self.nodes = Nodes(self.context)
         self.queues = QueueReview(self.context, self.inbox, self.outbox)
 
     @cached_property

@@ -8,9 +8,12 @@ that a limit divides, and sums by session, are read from the ledger itself (deci
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
+
+import msgspec
 
 from tertulia.core import keys, prices, validate
+from tertulia.core.budget import Budget
 from tertulia.core.source import Source
 from tertulia.core.text.storable import storable
 from tertulia.core.usage import STATUSES, Usage, from_nano, to_nano
@@ -29,6 +32,35 @@ Charge = dict[str, Any]
 
 _QUARTER_HOUR = 900_000_000
 _FOREVER = _QUARTER_HOUR * 2**32  # microseconds; some 120,000 years
+
+
+DayGrouping = Literal["model", "person", "platform"]
+DAY_GROUPINGS: tuple[DayGrouping, ...] = ("model", "person", "platform")
+
+
+class UsageTotal(NamedTuple):
+    """How many model calls there were, and what they used together."""
+
+    calls: int
+    usage: Usage
+
+
+class DayUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """The usage of one day (YYYY-MM-DD) and one model, person or platform."""
+
+    day: str
+    group: str
+    calls: int
+    usage: Usage
+
+
+class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
+    """A budget, and what is used of it; `share` is 1 or more when it is spent."""
+
+    budget: Budget
+    tokens: int
+    cost_usd: float
+    share: float
 
 
 class UsageLedger:
@@ -86,6 +118,70 @@ class UsageLedger:
             raise corrupt_error("the ledger", problem) from problem
         return sums
 
+    def total(
+        self,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        *,
+        person: str | None = None,
+    ) -> UsageTotal:
+        """Return how many model calls there were and what they used, of everybody or a person."""
+        params = self._params(since, until, person)
+        row = self._db.read(lambda tx: tx.one("usage_total", params))
+        if row is None or not row[0]:
+            return UsageTotal(0, Usage())
+        return UsageTotal(row[0], _add_counts(None, list(row[1:])))
+
+    def by_day(
+        self,
+        by: DayGrouping = "model",
+        since: datetime | None = None,
+        until: datetime | None = None,
+        *,
+        person: str | None = None,
+    ) -> list[DayUsage]:
+        """Return usage for each day and group, oldest day first; days are in the store's zone."""
+        if by not in DAY_GROUPINGS:
+            raise ConfigError(
+                f"by is {by!r}.", hint=f"Allowed: {', '.join(DAY_GROUPINGS)}.", field="by"
+            )
+        params = self._params(since, until, person)
+        rows = self._db.read(lambda tx: tx.all(f"usage_days_by_{by}", params))
+        sums: dict[tuple[str, str], tuple[int, Usage]] = {}
+        for quarter, group, calls, *counts in rows:
+            cell = self._day(quarter), str(group)
+            before, usage = sums.get(cell, (0, None))
+            sums[cell] = before + calls, _add_counts(usage, counts)
+        return [
+            DayUsage(day=day, group=group, calls=calls, usage=usage)
+            for (day, group), (calls, usage) in sums.items()
+        ]
+
+    def budgets(self) -> list[BudgetState]:
+        """Return the budgets that are for one thing, with what is used of each.
+
+        A budget for each person, platform or session has as many states as there are of them, and
+        is left out.
+        """
+        chosen = [
+            budget
+            for budget in self._context.settings.budgets
+            if budget.per == "everyone"
+            or (budget.only is not None and budget.per in ("person", "platform"))
+        ]
+        if not chosen:
+            return []
+        now = self._context.clock.now()
+        return self._db.write(
+            lambda tx: [_budget_state(tx, self._context, budget, now) for budget in chosen]
+        )
+
+    def _params(
+        self, since: datetime | None, until: datetime | None, person: str | None
+    ) -> dict[str, Any]:
+        span = _range_params(_optional_micros(since, "since"), _optional_micros(until, "until"))
+        return {**span, "person": storable(person)}
+
     def _day(self, quarter: int) -> str:
         return f"{from_micros(quarter * _QUARTER_HOUR).astimezone(self._context.zone):%Y-%m-%d}"
 
@@ -122,6 +218,19 @@ def charge(usage: Usage) -> Charge:
         "certainty": STATUSES.index(status),
         "cost_source": storable(source),
     }
+
+
+def _budget_state(
+    tx: Transaction, context: StoreContext, budget: Budget, now: datetime
+) -> BudgetState:
+    tokens, cost = budgets.used_of(tx, context, budget, now)
+    dollars = from_nano(cost) or 0.0
+    shares = [
+        used / limit if limit else float(used > 0)
+        for used, limit in ((tokens, budget.tokens), (dollars, budget.usd))
+        if limit is not None
+    ]
+    return BudgetState(budget=budget, tokens=tokens, cost_usd=dollars, share=max(shares))
 
 
 def _add_counts(before: Usage | None, counts: list[Any]) -> Usage:

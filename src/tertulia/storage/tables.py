@@ -32,6 +32,7 @@ NOT_COPIED = {
     "usage_sums": "the ledger is added up again",
     "connections": "the state of running processes",
     "browsers": "people sign in again",
+    "nodes": "the state of running processes",
     "bot_messages": "a count of the last minute",
 }
 

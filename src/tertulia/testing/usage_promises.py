@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from tertulia.core.budget import Budget
 from tertulia.core.source import Source
 from tertulia.core.usage import Usage
 from tertulia.errors import ConfigError, NotFound
-from tertulia.records.usage import GROUPINGS
+from tertulia.records.usage import DAY_GROUPINGS, GROUPINGS
 from tertulia.store import Store
+from tertulia.testing.fake_clock import FakeClock
 from tertulia.testing.fixtures import Handles, dm, run_in_threads, user_message
 
 # A model name that is in no price list.
@@ -40,6 +42,57 @@ class UsagePromises:
         assert (updated.model, updated.provider, updated.last_prompt_tokens) == ("n", "p", 70)
         store.usage.add(session.id, Usage(input=1, model="m", last_prompt=0))
         assert store.sessions.require(session.id).last_prompt_tokens == 0
+
+    def test_days_are_divided_by_group_and_nothing_is_lost(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        anna, ben = (store.sessions.open(dm(name)).id for name in ("anna", "ben"))
+        begin = clock.now()
+        for session_id, model in ((anna, "m"), (anna, "n"), (ben, "m"), (anna, "m")):
+            store.usage.add(session_id, Usage(input=100, model=model, cost_usd=1))
+            clock.forward(hours=8)
+        for by in DAY_GROUPINGS:
+            days = store.usage.by_day(by, begin)
+            assert sum(day.calls for day in days) == 4
+            assert sum(day.usage.cost_usd or 0 for day in days) == 4
+            assert [day.day for day in days] == sorted(day.day for day in days)
+        groups = {(day.group, day.calls) for day in store.usage.by_day("person", begin)}
+        assert {group for group, _ in groups} == {"telegram:anna", "telegram:ben"}
+        own = store.usage.by_day("model", begin, person="telegram:ben")
+        assert [(day.group, day.calls) for day in own] == [("m", 1)]
+        total = store.usage.total(begin, person="telegram:anna")
+        assert (total.calls, total.usage.input) == (3, 300)
+        assert store.usage.total(clock.now()).calls == 0
+        with pytest.raises(ConfigError):
+            store.usage.by_day("day")  # type: ignore[arg-type]
+
+    def test_budgets_tell_what_is_used_of_them(self, handles: Handles) -> None:
+        budgets = (
+            Budget(per="everyone", usd=10),
+            Budget(per="platform", only="slack", tokens=100),
+            Budget(per="person", usd=1),
+        )
+        store = handles.open(budgets=budgets)
+        store.usage.add(store.sessions.open(dm("anna")).id, spent(9))
+        everyone, slack = store.usage.budgets()
+        assert (everyone.cost_usd, everyone.share) == (9, 0.9)
+        assert (slack.tokens, slack.share) == (0, 0)
+
+    def test_nodes_and_leases_are_told(self, store: Store, other: Store) -> None:
+        store.nodes.report("a", version="1", turns=2)
+        other.nodes.report("b", version="1", turns=0)
+        store.nodes.report("a", version="1", turns=1)
+        lease = store.listeners.claim("telegram", "", "a")
+        assert lease is not None
+        assert [(node.name, node.turns, node.is_fresh) for node in other.nodes.find()] == [
+            ("a", 1, True), ("b", 0, True),
+        ]  # fmt: skip
+        (held,) = other.nodes.leases()
+        assert (held.node, held.epoch, held.is_held) == ("a", lease.epoch, True)
+        store.listeners.release(lease)
+        assert not other.nodes.leases()[0].is_held
+        store.nodes.forget("a")
+        assert [node.name for node in store.nodes.find()] == ["b"]
 
     def test_messages_and_their_usage_are_one_transaction(self, store: Store) -> None:
         session = store.sessions.open(dm("anna"))

@@ -40,6 +40,8 @@ PARAMS: dict[str, Any] = {
     "lease": 60_000_000,
     "limit": LIMIT,
     "after": 0,
+    "since": NOW,
+    "hash": "none",
     "id": 1,
     "attempts": 0,
     "state": "waiting",

@@ -118,6 +118,14 @@ class QueueReview:
 
         return self._db.read(work)
 
+    def count_answered(self, since: datetime, *, limit: int = 1000) -> tuple[int, bool]:
+        """Return how many messages since a time are settled, and whether there are more."""
+        validate.aware_datetime("since", since)
+        base.check_limit(limit)
+        params = {"since": to_micros(since), "limit": limit + 1}
+        (count,) = self._db.read(lambda tx: tx.one("inbox_count_settled", params)) or (0,)
+        return min(count, limit), count > limit
+
     def deliveries(
         self,
         *,

@@ -136,3 +136,10 @@ order by id desc limit :limit
 -- name: inbox_settle_dead
 update inbox set state = :state, not_before = :now, paused_at = 0, problem = :problem
 where id = :id and state = 'dead' and attempts = :attempts
+
+-- name: inbox_count_settled
+-- Counted up to the limit only.
+select count(*) from (
+    select 1 from inbox {part_inbox_by_settled}
+    where state in ('done', 'dead', 'gathered') and received_at >= :since limit :limit
+) ended

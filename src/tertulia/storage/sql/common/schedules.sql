@@ -152,3 +152,8 @@ where schedule = :schedule and id < :after order by id desc limit :limit
 -- name: occurrences_clear_session
 -- The content of a deleted session is deleted here too.
 update occurrences set result = null, session_id = null where session_id = :session_id
+
+-- name: occurrences_failed
+select schedule, problem, ended_at from occurrences {part_occurrences_by_settled}
+where state in ('done', 'failed', 'skipped') and ended_at >= :since and state = 'failed'
+order by ended_at desc limit :limit

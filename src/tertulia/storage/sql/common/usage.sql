@@ -65,19 +65,36 @@ from (
         input, output, cache_read, cache_write, reasoning, cost, certainty
     from usage where at >= :until_start and at < :until
 ) calls
-group by 1 order by 1
 
 -- name: usage_sum_day
-select quarter, {part_sums} {part_calls}
+select quarter, {part_sums} {part_calls} group by 1 order by 1
 
 -- name: usage_sum_model
-select case when model = '' then 'unknown' else model end, {part_sums} {part_calls}
+select case when model = '' then 'unknown' else model end, {part_sums} {part_calls} group by 1 order by 1
 
 -- name: usage_sum_platform
-select platform, {part_sums} {part_calls}
+select platform, {part_sums} {part_calls} group by 1 order by 1
 
 -- name: usage_sum_person
-select case when person = '' then 'shared' else person end, {part_sums} {part_calls}
+select case when person = '' then 'shared' else person end, {part_sums} {part_calls} group by 1 order by 1
+
+-- name: usage_total
+select {part_sums} {part_calls} where cast(:person as text) is null or person = :person
+
+-- name: usage_days_by_model
+select quarter, case when model = '' then 'unknown' else model end, {part_sums} {part_calls}
+where cast(:person as text) is null or person = :person
+group by 1, 2 order by 1, 2
+
+-- name: usage_days_by_person
+select quarter, case when person = '' then 'shared' else person end, {part_sums} {part_calls}
+where cast(:person as text) is null or person = :person
+group by 1, 2 order by 1, 2
+
+-- name: usage_days_by_platform
+select quarter, platform, {part_sums} {part_calls}
+where cast(:person as text) is null or person = :person
+group by 1, 2 order by 1, 2
 
 -- name: usage_sum_session
 -- The sums have no sessions: there are as many of them as calls, or nearly.

@@ -11,3 +11,12 @@ create index outbox_dead_platform on outbox (platform, id) where state = 'dead';
 create index outbox_unknown_platform on outbox (platform, id) where state = 'unknown';
 create index inbox_dead_problem on inbox (coalesce(substr(problem, 1, 200), ''), id)
     where state = 'dead';
+
+-- The gateways that work on the store, for looking only. Times are those of the database.
+create table nodes (
+    name text primary key,
+    version text not null,
+    turns integer not null,      -- how many it was running
+    began_at integer not null,
+    seen_at integer not null
+) strict, without rowid;

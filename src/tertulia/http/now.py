@@ -1,0 +1,244 @@
+"""Now: what needs a person, worst first, what happened lately, and which nodes carry the work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Literal
+
+import msgspec
+
+from tertulia import aio
+from tertulia.core.source import Source
+from tertulia.core.usage import Usage
+from tertulia.http.routing import ApiCall, Operation
+from tertulia.records.listeners import Connection
+from tertulia.records.nodes import AccountLease, Node
+from tertulia.records.people import Pairing
+from tertulia.records.queues.review import QueueCount, QueueGroup
+from tertulia.records.usage import BudgetState
+
+# A message that waits for longer than this is not merely in a queue.
+_PATIENCE = timedelta(minutes=5)
+_LOOK_BACK = timedelta(days=1)
+# The indexer is always some messages behind while people write; at this many it is not running.
+_MAX_INDEX_LAG = 1000
+_MAX_RUNNING = 20
+_MAX_FAILURES = 20
+_BUDGET_SHARE = 0.8
+
+Kind = Literal[
+    "unknown", "dead", "pairing", "unanswered", "node", "platform", "schedule", "budget", "index"
+]
+
+
+class Need(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that needs a person. `count` of them, `is_more` if there are more than counted.
+
+    `subject` says which: a platform and problem, an identity, a node. `id` is the number of the
+    newest delivery or message, or of the schedule.
+    """
+
+    kind: Kind
+    count: int = 1
+    is_more: bool = False
+    queue: str | None = None
+    platform: str | None = None
+    subject: str | None = None
+    problem: str | None = None
+    id: int | None = None
+    since: datetime | None = None
+
+
+class RunningTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that is being answered now."""
+
+    key: str
+    source: Source
+    text: str | None
+    received_at: datetime
+    attempts: int
+
+
+class NowQuery(msgspec.Struct, frozen=True):
+    """`since` is when the person looked last; by default a day ago."""
+
+    since: datetime | None = None
+
+
+class Now(msgspec.Struct, frozen=True, kw_only=True):
+    """What needs a person, worst first; and since a time: messages, failures, usage.
+
+    `answered` counts up to 1,000 (`is_more`).
+    """
+
+    at: datetime
+    since: datetime
+    zone: str
+    needs: tuple[Need, ...]
+    counts: tuple[QueueCount, ...]
+    running: tuple[RunningTurn, ...]
+    answered: int
+    is_more: bool
+    calls: int
+    usage: Usage
+    budgets: tuple[BudgetState, ...]
+    nodes: int
+    nodes_fresh: int
+
+
+class NodeList(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes, their connections to accounts, and who has the lease of each account."""
+
+    items: tuple[Node, ...]
+    connections: tuple[Connection, ...]
+    leases: tuple[AccountLease, ...]
+
+
+async def read_now(call: ApiCall) -> Now:
+    store = call.api.store
+    now = store.now()
+    query: NowQuery = call.query
+    since = query.since or now - _LOOK_BACK
+    overview = await store.queues.overview()
+    pairings = await store.people.pending_pairings()
+    nodes = await store.nodes.find()
+    connections = await store.listeners.connections()
+    budgets = await store.usage.budgets()
+    answered, is_more = await store.queues.count_answered(since)
+    total = await store.usage.total(since)
+    needs = [
+        *_queue_needs(overview.groups),
+        *_pairing_needs(pairings),
+        *await _unanswered(store, now),
+        *_node_needs(nodes, connections),
+        *await _failed_schedules(store, since),
+        *_budget_needs(budgets),
+        *await _index_needs(store),
+    ]
+    running = await store.inbox.find(state="taken", limit=_MAX_RUNNING)
+    return Now(
+        at=now,
+        since=since,
+        zone=str(store.sync.context.zone),
+        needs=tuple(needs),
+        counts=overview.counts,
+        running=tuple(
+            RunningTurn(
+                key=item.key, source=item.source, text=item.text, received_at=item.received_at,
+                attempts=item.attempts,
+            )
+            for item in running.items
+        ),
+        answered=answered,
+        is_more=is_more,
+        calls=total.calls,
+        usage=total.usage,
+        budgets=tuple(budgets),
+        nodes=len(nodes),
+        nodes_fresh=sum(node.is_fresh for node in nodes),
+    )  # fmt: skip
+
+
+async def list_nodes(call: ApiCall) -> NodeList:
+    store = call.api.store
+    return NodeList(
+        items=tuple(await store.nodes.find()),
+        connections=tuple(await store.listeners.connections()),
+        leases=tuple(await store.nodes.leases()),
+    )
+
+
+def _queue_needs(groups: Iterable[QueueGroup]) -> list[Need]:
+    kinds: dict[str, Kind] = {"unknown": "unknown", "dead": "dead"}
+    return [
+        Need(
+            kind=kinds[group.state],
+            count=group.count,
+            queue=group.queue,
+            platform=group.platform,
+            problem=group.problem,
+            id=group.newest_id,
+            since=group.oldest_at,
+        )
+        for group in groups
+        if group.state in kinds
+    ]
+
+
+def _pairing_needs(pairings: Iterable[Pairing]) -> list[Need]:
+    return [
+        Need(kind="pairing", platform=each.platform, subject=each.person, since=each.asked_at)
+        for each in pairings
+    ]
+
+
+async def _unanswered(store: aio.Store, now: datetime) -> list[Need]:
+    """Return the message that has waited longest, if that is too long."""
+    page = await store.inbox.find(state="waiting", limit=1)
+    return [
+        Need(
+            kind="unanswered",
+            platform=item.source.platform,
+            subject=item.key,
+            problem=item.problem,
+            id=item.id,
+            since=item.received_at,
+        )
+        for item in page.items
+        if item.received_at < now - _PATIENCE
+    ]
+
+
+def _node_needs(nodes: Iterable[Node], connections: Iterable[Connection]) -> list[Need]:
+    silent = [
+        Need(kind="node", subject=node.name, since=node.seen_at)
+        for node in nodes
+        if not node.is_fresh
+    ]
+    troubled = [
+        Need(
+            kind="platform", platform=each.platform, subject=each.account or None,
+            problem=each.problem, since=each.since,
+        )
+        for each in connections
+        if each.is_fresh and each.problem is not None
+    ]  # fmt: skip
+    return silent + troubled
+
+
+async def _failed_schedules(store: aio.Store, since: datetime) -> list[Need]:
+    runs = await store.schedules.failures(since, limit=_MAX_FAILURES)
+    return [
+        Need(kind="schedule", id=schedule, problem=problem, since=ended_at)
+        for schedule, problem, ended_at in runs
+    ]
+
+
+def _budget_needs(budgets: Iterable[BudgetState]) -> list[Need]:
+    return [
+        Need(
+            kind="budget",
+            platform=state.budget.only if state.budget.per == "platform" else None,
+            subject=f"{state.share:.0%} of the budget of {state.budget.only or state.budget.per}",
+        )
+        for state in budgets
+        if state.share > _BUDGET_SHARE
+    ]
+
+
+async def _index_needs(store: aio.Store) -> list[Need]:
+    behind = await store.count_unindexed()
+    return [Need(kind="index", count=behind)] if behind > _MAX_INDEX_LAG else []
+
+
+TABLE = (
+    Operation(
+        method="GET", path="/now", act=read_now, role="owner", query=NowQuery, answer=Now,
+        summary="Sum up what needs a person, worst first, and what happened since a time.",
+    ),
+    Operation(
+        method="GET", path="/nodes", act=list_nodes, role="owner", answer=NodeList,
+        summary="List the gateways with their signs of life, and who listens for which account.",
+    ),
+)  # fmt: skip

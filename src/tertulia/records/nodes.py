@@ -1,0 +1,95 @@
+"""Nodes: the gateways that work on a store, each with its sign of life. For looking only.
+
+Nothing decides by this table; leases do. Times are those of the database.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from tertulia.core.text.storable import storable
+from tertulia.records.listeners import FRESH_SECONDS
+from tertulia.records.store_context import StoreContext
+from tertulia.storage.base import Row
+from tertulia.storage.rows import from_micros
+
+_FORGET_SECONDS: Final = 86_400.0
+_MOST_NODES: Final = 1000
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """A gateway, as it last reported itself: when it began, and how many turns it was running.
+
+    `is_fresh` is False if it has not reported lately: it does not run any more, or cannot reach
+    the database.
+    """
+
+    name: str
+    version: str
+    turns: int
+    began_at: datetime
+    seen_at: datetime
+    is_fresh: bool
+
+
+class AccountLease(msgspec.Struct, frozen=True, kw_only=True):
+    """Which node listens for an account of a platform; `epoch` counts the takeovers."""
+
+    platform: str
+    account: str
+    node: str
+    epoch: int
+    until: datetime
+    is_held: bool
+
+
+class Nodes:
+    """The nodes of a store."""
+
+    def __init__(self, context: StoreContext) -> None:
+        self._db = context.db
+
+    def report(self, name: str, *, version: str, turns: int) -> None:
+        """Store that a node lives."""
+        params = {"name": storable(name), "version": version, "turns": turns}
+        self._db.write(lambda tx: tx.run("node_report", params))
+
+    def forget(self, name: str) -> None:
+        """Delete a node that stops, and those that have been silent for a day."""
+        params = {"name": storable(name), "age": round(_FORGET_SECONDS * 1e6)}
+        self._db.write(lambda tx: tx.run("node_forget", params))
+
+    def find(self) -> list[Node]:
+        """Return the nodes, the one that began first at the beginning."""
+        params = {"age": round(FRESH_SECONDS * 1e6), "limit": _MOST_NODES}
+        return [_to_node(row) for row in self._db.read(lambda tx: tx.all("nodes_find", params))]
+
+    def leases(self) -> list[AccountLease]:
+        """Return who listens for each account, by platform and account."""
+        rows = self._db.read(lambda tx: tx.all("listeners_find", {"limit": _MOST_NODES}))
+        return [
+            AccountLease(
+                platform=platform,
+                account=account,
+                node=node,
+                epoch=epoch,
+                until=from_micros(until),
+                is_held=bool(is_held),
+            )
+            for platform, account, node, epoch, until, is_held in rows
+        ]
+
+
+def _to_node(row: Row) -> Node:
+    name, version, turns, began_at, seen_at, is_fresh = row
+    return Node(
+        name=name,
+        version=version,
+        turns=turns,
+        began_at=from_micros(began_at),
+        seen_at=from_micros(seen_at),
+        is_fresh=bool(is_fresh),
+    )
