@@ -13,6 +13,7 @@ import pytest
 
 import tertulia
 from tertulia.cli import doctor
+from tertulia.install_command import install_command
 from tests.cli.conftest import CommandLine, Demo
 
 
@@ -153,7 +154,7 @@ def test_missing_price_list_is_a_warning(cli: CommandLine, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "genai_prices", None)
     found = findings(cli)["prices"]
     assert found["state"] == "warning"
-    assert "tertulia[prices]" in found["advice"]
+    assert install_command("prices") in found["advice"]
 
 
 @pytest.mark.parametrize(

@@ -67,3 +67,28 @@ def test_zone_option_applies_to_naive_times(empty_store_cli: CommandLine, tmp_pa
 def test_missing_folder_is_not_found(empty_store_cli: CommandLine) -> None:
     error = empty_store_cli.error("import", "openclaw", "nowhere", expect=3)
     assert error["code"] == "not_found"
+
+
+@pytest.mark.parametrize("level", ["above", "below"])
+def test_folder_one_level_off_is_found(tmp_path: Path, level: str) -> None:
+    home = planted("hermes002_main", tmp_path)
+    outer = tmp_path / "outer"
+    outer.mkdir()
+    home = home.rename(outer / "home")
+    wrong = outer if level == "above" else home / "notes"
+    (home / "notes").mkdir(exist_ok=True)
+    cli = CommandLine(str(tmp_path / "new.db"))
+    for _ in range(2):  # without a store, and with one
+        text = cli("import", "hermes", str(wrong)).stdout
+        assert "15 sessions" in text
+
+
+def test_import_of_nothing_says_what_it_looked_for(
+    empty_store_cli: CommandLine, tmp_path: Path
+) -> None:
+    (tmp_path / "nothing/inside").mkdir(parents=True)
+    error = empty_store_cli.error("import", "hermes", str(tmp_path / "nothing/inside"), expect=3)
+    assert "state.db" in error["message"]
+    assert not (tmp_path / "new.db").exists()
+    empty_store_cli("store", "migrate")
+    empty_store_cli.error("import", "openclaw", str(tmp_path / "nothing/inside"), expect=3)

@@ -6,13 +6,14 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
 from tertulia import __version__
 from tertulia.cli import format, locations, output
 from tertulia.cli.errors import NEGATIVE_RESULT
+from tertulia.cli.finding import Finding, State
 from tertulia.cli.options import CliCommand, CommandOptions, json_option
 from tertulia.errors import Error
 from tertulia.install_command import install_command, upgrade_command
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from tertulia.storage.inspection import Inspection
-
-State = Literal["ok", "warning", "problem"]
 
 MARKS: dict[State, tuple[str, str]] = {
     "ok": ("✓", "green"),
@@ -47,25 +46,24 @@ _FIRST_FIXED = (3, 51, 3)
 _FIXED_PATCH_BY_SERIES = {(3, 44): 6, (3, 50): 7}
 
 
-class Finding(NamedTuple):
-    """The result of one check."""
-
-    name: str
-    state: State
-    detail: str
-    advice: str | None = None
-
-
 @click.command(cls=CliCommand)
 @json_option
 @click.pass_obj
 def doctor(options: CommandOptions) -> None:
-    """Check the machine and the store, and advise what to do about problems.
+    """Check the machine, the agent and the store, and advise what to do about problems.
 
-    Nothing is changed. Exits with 1 if there is a problem (✗), but not for a warning (!).
+    Nothing is changed. A model's server is asked for its list of models, which costs nothing.
+
+    Exits with 1 if there is a problem (✗), but not for a warning (!).
     """
     with output.spinner(options, "Checking …"):
-        findings = list(examine(locations.store_location(options)))
+        from tertulia.cli.agent_check import check_configuration
+
+        findings = list(check_configuration(options))
+        is_readable = not any(f.name == "configuration" and f.state == "problem" for f in findings)
+        # A wrong configuration may name the wrong store; only one that was named is looked at.
+        location = locations.store_location(options) if is_readable else options.store
+        findings = [*examine(location), *findings]
     has_problem = any(finding.state == "problem" for finding in findings)
     if options.json:
         items = [finding._asdict() for finding in findings]
@@ -76,14 +74,15 @@ def doctor(options: CommandOptions) -> None:
         click.get_current_context().exit(NEGATIVE_RESULT)
 
 
-def examine(location: str) -> Iterator[Finding]:
-    """Run all checks of this machine and of the store at a location."""
+def examine(location: str | None) -> Iterator[Finding]:
+    """Run all checks of this machine and of the store at a location, if it is known."""
     yield Finding("tertulia", "ok", __version__)
     yield _python()
     yield from _sqlite()
     yield _zone()
     yield _prices()
-    yield from _store(location)
+    if location is not None:
+        yield from _store(location)
 
 
 def has_wal_reset_bug(version: str) -> bool:

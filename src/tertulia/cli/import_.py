@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from tertulia.cli import locations, output
 from tertulia.cli.errors import NEGATIVE_RESULT
 from tertulia.cli.options import CommandGroup, CommandOptions, json_option
+from tertulia.errors import NotFound
 from tertulia.transfer import Kind, Report, import_from
 
 # Only this many problems are printed for people; --json has all of them.
@@ -95,11 +98,67 @@ _add_import_command(
 def _import(
     options: CommandOptions, kind: Kind, path: str, *, dry_run: bool, zone: str | None
 ) -> Report:
+    is_missing = locations.is_store_missing(locations.store_location(options))
+    if is_missing:
+        path = _find_folder(kind, path, zone)  # fails before a store is created for nothing
     with output.progress_bar(options, "Importing") as progress:
-        if dry_run and locations.is_store_missing(locations.store_location(options)):
+        if dry_run and is_missing:
             return import_from(None, kind, path, dry_run=True, progress=progress, zone=zone)
         with locations.open_or_create_store(options) as store:
-            return import_from(store, kind, path, dry_run=dry_run, progress=progress, zone=zone)
+            report = import_from(store, kind, path, dry_run=dry_run, progress=progress, zone=zone)
+            if _is_empty(report):
+                path = _find_folder(kind, path, zone)
+                report = import_from(store, kind, path, dry_run=dry_run, zone=zone)
+            return report
+
+
+# The files of each system, for the error if there is none of them.
+_LOOKED_FOR = {
+    "hermes": "sessions/*.jsonl, sessions/sessions.json and state.db",
+    "nanobot": "workspace/sessions/*.jsonl and sessions/*.jsonl",
+    "openclaw": "agents/NAME/sessions/*.jsonl",
+    "jsonl": "*.jsonl",
+}
+_MAX_CANDIDATES = 50
+
+
+def _find_folder(kind: Kind, path: str, zone: str | None) -> str:
+    """Return the folder that has sessions: this one, else the only one just below or above it.
+
+    Raise `NotFound`, which says what was looked for, if there is none.
+    """
+    if _has_sessions(kind, path, zone):
+        return path
+    matching = [folder for folder in _neighbours(kind, path) if _has_sessions(kind, folder, zone)]
+    if len(matching) == 1:
+        return matching[0]
+    looked_for = f"Looked for {_LOOKED_FOR[kind]} in {path}, and one level below and above it."
+    if matching:
+        raise NotFound(
+            f"There are sessions of {kind} in several folders: {', '.join(matching)}.",
+            hint="Name one of them.",
+        )
+    raise NotFound(
+        f"There are no sessions of {kind} in {path}. {looked_for}",
+        hint=f"Give the folder of {kind}: tertulia import {kind} --help names the usual one.",
+    )
+
+
+def _has_sessions(kind: Kind, path: str, zone: str | None) -> bool:
+    return not _is_empty(import_from(None, kind, path, dry_run=True, zone=zone))
+
+
+def _is_empty(report: Report) -> bool:
+    return not (report.sessions or report.skipped or report.problems)
+
+
+def _neighbours(kind: Kind, path: str) -> list[str]:
+    """Return the folders just below and above a folder."""
+    if kind == "jsonl" or not os.path.isdir(path):
+        return []
+    below = sorted(entry.path for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False))
+    above = os.path.dirname(os.path.abspath(path))
+    return [*below[:_MAX_CANDIDATES], above]
 
 
 def _print_report(options: CommandOptions, report: Report, *, dry_run: bool) -> None:

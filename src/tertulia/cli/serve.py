@@ -17,9 +17,10 @@ import msgspec
 from tertulia.cli import locations, output
 from tertulia.cli.options import CommandOptions
 from tertulia.config.schema import Config, HttpSection
+from tertulia.gateway.settings import LogSettings
 from tertulia.http.settings import NO_TOKEN, Token
 from tertulia.install_command import install_command
-from tertulia.private_files import read_or_make_secret
+from tertulia.private_files import make_private_folder, read_or_make_secret
 from tertulia.records.machine_zone import machine_zone
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from tertulia.processes.registry import ProcessRegistry
 
 log = logging.getLogger("tertulia.gateway")
+
+_MAX_LOG_BYTES = 5_000_000
 
 
 def open_store(options: CommandOptions, config: Config) -> PendingStore:
@@ -79,7 +82,8 @@ async def serve_gateway(
         processes=_process_registry(config, store),
         describer=build_describer(config),
     )
-    with configured_logging(config.log, store.sync.redactor, is_quiet=terminal is not None):
+    log_settings = config.log if terminal is None else chat_log(config.log)
+    with configured_logging(log_settings, store.sync.redactor, is_quiet=terminal is not None):
         _stop_at_signals(gateway)
         print_text = None if terminal is None else partial(output.print_text, options)
         leaving = None
@@ -174,6 +178,25 @@ def with_owner_token(http: HttpSection) -> HttpSection:
     )
 
 
+def chat_log(settings: LogSettings) -> LogSettings:
+    """Return the log settings for a terminal: a file in the state folder, unless one is set.
+
+    So no log line stands in the conversation. A file that has grown large is moved aside, once.
+    """
+    if settings.file is not None or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return settings
+    import platformdirs
+
+    path = platformdirs.user_state_path("tertulia", appauthor=False) / "chat.log"
+    try:
+        make_private_folder(str(path.parent))
+        if path.exists() and path.stat().st_size > _MAX_LOG_BYTES:
+            path.replace(path.with_suffix(".log.1"))
+    except OSError:
+        return settings
+    return msgspec.structs.replace(settings, file=str(path))
+
+
 async def _stop_when_left(
     terminal: TerminalAdapter, gateway: Gateway, print_text: Callable[[str], None]
 ) -> None:
@@ -183,9 +206,11 @@ async def _stop_when_left(
     """
     await terminal.finished.wait()
     if terminal.is_answering and terminal.problem is None:
-        print_text(
-            "\nThe answer is finished first. ctrl-C leaves at once; then it is shown the next time."
-        )
+        with suppress(OSError):  # the window may be closed
+            print_text(
+                "\nThe answer is finished first. ctrl-C leaves at once;"
+                " then it is shown the next time."
+            )
     _end_process_at(signal.SIGINT)
     gateway.stop()
 
@@ -198,7 +223,9 @@ def _stop_at_signals(gateway: Gateway) -> None:
         _end_process_at(number)
         gateway.stop()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    # A closed window and a lost connection send SIGHUP; its default would keep the leases.
+    numbers = [signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if os.name == "posix" else [])]
+    for number in numbers:
         with suppress(NotImplementedError):  # Windows has only Ctrl-C, as an exception
             loop.add_signal_handler(number, stop, number)
 

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
@@ -69,6 +70,7 @@ async def print_greeting(store: aio.Store, config: Config) -> None:
     if config.agent.kind == "parrot":
         rows += wrap([Segment("notice", _PARROT)], width)
     rows += await asyncio.to_thread(_describe_conversation, store.sync, width)
+    rows += await asyncio.to_thread(_describe_waiting, store.sync, width)
     for row in (*rows, ()):
         sys.stdout.write(f"{theme.escape(row)}\n")
     sys.stdout.flush()
@@ -78,7 +80,9 @@ def print_farewell(store: aio.Store) -> None:
     """Print where the conversation is stored, and how to continue it, on a terminal."""
     if sys.stdin.isatty() and sys.stdout.isatty():
         location = _short_location(store)
-        sys.stdout.write(f"Stored in {location}. Continue with: {_launch_command()}\n")
+        with suppress(OSError):  # the window may be closed
+            sys.stdout.write(f"Stored in {location}. Continue with: {_launch_command()}\n")
+            sys.stdout.flush()
 
 
 def exit_code(terminal: TerminalAdapter) -> int:
@@ -158,6 +162,20 @@ def _describe_conversation(store: Store, width: int) -> list[Row]:
     messages = "1 message" if count == 1 else f"{count} messages"
     text = f"Continuing {name} ({messages}, {ago(session.updated_at, store.now())})"
     return [*wrap([Segment("", text)], width), *_last_exchange(store, session, width)]
+
+
+def _describe_waiting(store: Store, width: int) -> list[Row]:
+    """Return a notice if another program has a message of this conversation, or died with it."""
+    key = store.sessions.conversation(Source.local())
+    taken = store.inbox.find(key=key, limit=50).items
+    if not any(item.state == "taken" for item in taken):
+        return []
+    seconds = round(store.settings.lease_seconds)
+    text = (
+        "Waiting for the answer to your last message: another program is writing it. If that"
+        f" program was killed, this one begins again within {seconds} s."
+    )
+    return wrap([Segment("notice", text)], width)
 
 
 def _expiry_reason(store: Store, session: Session) -> str | None:

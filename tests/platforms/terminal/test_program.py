@@ -205,10 +205,22 @@ class TestAnswerInProgress:
             talk.process.wait()
         go.touch()
         with tertulia(tmp_path, "chat") as again:
+            again.sees("Waiting for the answer to your last message")
             again.sees("Thinking of plums")
             again.press("\x04")
             assert again.ends() == 0
             assert again.text.count("Thinking of plums") == 1
+
+    def test_closed_window_lets_the_answer_finish(self, tmp_path: Path, go: Path) -> None:
+        with tertulia(tmp_path, "chat") as talk:
+            _begin(talk, "plums")
+            talk.signal(signal.SIGHUP)
+            go.touch()
+            assert talk.ends() == 0
+        with tertulia(tmp_path, "chat") as again:
+            again.sees("Continuing")
+            assert "Waiting for the answer" not in again.text
+            again.sees("  Thinking of plums")
 
     def test_sigterm_lets_the_answer_finish(self, tmp_path: Path, go: Path) -> None:
         with tertulia(tmp_path, "run") as talk:
@@ -380,3 +392,30 @@ def _begin(talk: Terminal, text: str) -> None:
     talk.sees(PROMPT.strip())
     talk.press(f"{text}\r")
     talk.sees("Thinking of")
+
+
+def test_forgotten_words_are_not_in_the_input_history(tmp_path: Path) -> None:
+    history = tmp_path / "home/.local/state/tertulia/history"
+    with tertulia(tmp_path, "chat") as talk:
+        talk.sees(PROMPT.strip())
+        talk.ask("my secret is zebra", "Say “help”")
+        assert "zebra" in history.read_text("utf-8")
+        talk.ask("/forget yes", "The conversation is deleted.")
+        assert "zebra" not in history.read_text("utf-8")
+        talk.press("\x1b[A\x1b[A")
+        talk.press("\x15/whoami\r")
+        talk.sees("You are at the CLI terminal")
+        talk.press("\x04")
+        assert talk.ends() == 0
+
+
+def test_log_of_a_chat_is_a_file(tmp_path: Path) -> None:
+    with tertulia(tmp_path, "chat", TERTULIA_LOG_LEVEL="info") as talk:
+        talk.sees(PROMPT.strip())
+        talk.ask("hello", "Say “help”")
+        talk.press("\x04")
+        assert talk.ends() == 0
+        assert "[info" not in talk.text
+    log = tmp_path / "home/.local/state/tertulia/chat.log"
+    assert "session=" in log.read_text("utf-8")
+    assert log.stat().st_mode & 0o777 == 0o600

@@ -11,6 +11,7 @@ from tertulia.core.source import Source
 from tertulia.platforms.base import Incoming, MenuEntry
 
 STOP: Final = "/stop"
+FORGET: Final = "/forget yes"
 QUIT: Final = MenuEntry("quit", "leave; the conversation stays stored")
 QUITS: Final = frozenset(("/quit", "/exit"))
 

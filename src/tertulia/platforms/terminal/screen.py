@@ -31,6 +31,7 @@ from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
 from tertulia.platforms.base import MenuEntry
+from tertulia.platforms.terminal.incoming import FORGET
 from tertulia.platforms.terminal.markdown_rows import row_width
 from tertulia.platforms.terminal.theme import Theme
 from tertulia.platforms.terminal.wrap import Row, Segment, cut, wrap
@@ -277,7 +278,18 @@ class Screen:
             return
         self._buffer.append_to_history()
         self._buffer.reset()
+        if text.strip() == FORGET:
+            self.clear_history()
         self._submit(text)
+
+    def clear_history(self) -> None:
+        """Forget what was typed, in the file too: a deleted conversation leaves no words there."""
+        history = self._buffer.history
+        if isinstance(history, FileHistory):
+            with open(history.filename, "wb"):
+                pass
+        history._loaded_strings = []  # there is no public way
+        self._buffer.reset()
 
 
 def typed_rows(text: str, width: int) -> list[Row]:

@@ -1,0 +1,148 @@
+"""Checks of `tertulia doctor` that concern the configuration: agent, packages, port."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+from tertulia.agents.agent_options import CommandAgentOptions, ModelOptions
+from tertulia.agents.transport import validate_url
+from tertulia.cli import locations
+from tertulia.cli.finding import Finding
+from tertulia.cli.options import CommandOptions
+from tertulia.config import build, load
+from tertulia.config.schema import Config
+from tertulia.errors import ConfigError
+from tertulia.install_command import install_command
+
+_SECONDS = 5
+_MAX_BYTES = 5_000_000
+
+
+def check_configuration(options: CommandOptions) -> Iterator[Finding]:
+    """Check the configuration, and what it names: agent, key, program, packages, port."""
+    path = locations.existing_config_path(options)
+    problems = load.find_problems(path, os.environ)
+    for problem in problems:
+        yield Finding("configuration", "problem", problem.message, problem.hint)
+    if problems:
+        return
+    yield Finding("configuration", "ok", path or "no file: the default settings")
+    config = load.load_config(path, os.environ).config
+    yield from _agent(config, path)
+    for problem in build.find_problems(config, locations.platforms_folder()):
+        if not (problem.field or "").startswith("agent"):
+            yield Finding("platforms", "problem", problem.message, problem.hint)
+    if config.http.enabled:
+        yield from _http(config)
+
+
+def _agent(config: Config, path: str | None) -> Iterator[Finding]:
+    try:
+        build.build_agent(config.agent)
+    except ConfigError as problem:
+        yield Finding("agent", "problem", problem.message, problem.hint)
+        return
+    agent = config.agent
+    if isinstance(agent, CommandAgentOptions):
+        yield _program(agent, path)
+    elif isinstance(agent, ModelOptions):
+        yield _model(agent)
+    else:
+        yield Finding("agent", "ok", agent.kind)
+
+
+def _program(agent: CommandAgentOptions, path: str | None) -> Finding:
+    program = agent.command[0]
+    folder = agent.folder or (os.path.dirname(os.path.abspath(path)) if path else None)
+    is_path = os.sep in program
+    where = os.path.join(folder, program) if is_path and folder else program
+    if shutil.which(where) is None:
+        return Finding(
+            "agent",
+            "problem",
+            f"the program {program} is not there, or not executable",
+            "Write its whole path into agent.command, or install it.",
+        )
+    return Finding("agent", "ok", f"the program {program}")
+
+
+def _model(agent: ModelOptions) -> Finding:
+    """Ask the server for its models: that costs nothing, and shows whether the key is right."""
+    name = f"{agent.model} at {validate_url(agent.base_url)[1]}"
+    url = f"{agent.base_url.rstrip('/')}/models"
+    key = agent.resolve_api_key()
+    headers = {**(agent.headers or {})}
+    if agent.kind == "anthropic":
+        headers |= {"x-api-key": key or "", "anthropic-version": "2023-06-01"}
+    elif key:
+        headers["Authorization"] = f"Bearer {key}"
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310  agents check the address
+    try:
+        with urllib.request.urlopen(request, timeout=_SECONDS) as response:  # noqa: S310
+            body = json.loads(response.read(_MAX_BYTES))
+    except urllib.error.HTTPError as problem:
+        return _http_problem(agent, name, problem.code)
+    except (OSError, ValueError) as problem:
+        return Finding(
+            "agent",
+            "problem",
+            f"{name} cannot be reached: {problem}",
+            "Look at agent.base_url, the network, and whether the server runs.",
+        )
+    models = [item.get("id") for item in body.get("data", [])] if isinstance(body, dict) else []
+    if models and agent.model not in models:
+        return Finding(
+            "agent",
+            "warning",
+            f"the server does not list the model {agent.model}",
+            f"It has for example: {', '.join(map(str, models[:5]))}.",
+        )
+    return Finding("agent", "ok", f"{name}; the key is accepted" if key else name)
+
+
+def _http_problem(agent: ModelOptions, name: str, status: int) -> Finding:
+    if status in (401, 403):
+        variable = agent.api_key_env or "agent.api_key"
+        return Finding(
+            "agent", "problem", f"{name} refuses the key ({status})", f"Look at {variable}."
+        )
+    return Finding(
+        "agent",
+        "warning",
+        f"{name} does not tell its models ({status})",
+        'Try it: tertulia ask "Are you there?"',
+    )
+
+
+def _http(config: Config) -> Iterator[Finding]:
+    missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
+    if missing:
+        yield Finding(
+            "HTTP",
+            "problem",
+            f"{' and '.join(missing)} are not installed",
+            f"Install it: {install_command('http')}",
+        )
+        return
+    where = f"{config.http.host}, port {config.http.port}"
+    family = socket.AF_INET6 if ":" in config.http.host else socket.AF_INET
+    with socket.socket(family) as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            server.bind((config.http.host, config.http.port))
+        except OSError as problem:
+            yield Finding(
+                "HTTP",
+                "warning",
+                f"{where} cannot be used: {problem.strerror}",
+                "If a gateway is running, that is right; else set another http.port.",
+            )
+            return
+    yield Finding("HTTP", "ok", f"{where} is free")
