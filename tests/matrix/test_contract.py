@@ -38,11 +38,14 @@ class MatrixScene(AdapterFixture):
         self._agent = agent
         self._sends_before = 0
         self._reported: Counter[str] = Counter()
+        self._events: dict[str, str] = {}
+        self.secrets = (agent.token,)  # type: ignore[misc]
 
     async def write(self, text: str, message_id: str) -> bool:
         await wait_for(lambda: self.adapter.state.listening, "it listens")
         # The homeserver knows a message by its transaction: written twice, it is the same one.
         event_id = await self._ana.send(self.chat, text, transaction=f"w{message_id}")
+        self._events[message_id] = event_id
         await wait_for(lambda: self._was_acknowledged(event_id) is not None, "it was polled again")
         is_acknowledged = self._was_acknowledged(event_id)
         self._reported[event_id] += 1
@@ -75,6 +78,36 @@ class MatrixScene(AdapterFixture):
 
     def tries(self) -> int:
         return len(self._proxy.sent("/send/m.room.message/")) - self._sends_before
+
+    def another_adapter(self) -> MatrixAdapter:
+        settings = MatrixSettings(base_url=self._proxy.base_url, token=self._agent.token)
+        return MatrixAdapter(settings, self._agent.token)
+
+    async def revoke(self) -> None:
+        await self._agent.call("POST", "/logout", {})
+
+    async def disconnect(self) -> None:
+        self._proxy.refuse()
+
+    async def reconnect(self) -> None:
+        await self._proxy.open()
+
+    async def attach(self, content: bytes) -> None:
+        uri = await self._ana.upload(content, "application/octet-stream")
+        await self._ana.send(self.chat, {"msgtype": "m.file", "body": "a.bin", "url": uri})
+
+    async def write_as_agent(self, text: str) -> None:
+        await self._agent.send(self.chat, text)
+
+    async def write_as_program(self, text: str) -> None:
+        await self._ana.send(self.chat, {"msgtype": "m.notice", "body": text})
+
+    async def write_nonsense(self) -> None:
+        await self._ana.send(self.chat, {"body": ["nonsense"]}, kind="m.reaction")
+        await self._ana.send(self.chat, {"body": 1}, kind="org.example.next_year")
+
+    async def edit(self, message_id: str, text: str) -> None:
+        await self._ana.edit(self.chat, self._events[message_id], text)
 
 
 class TestMatrixAdapter(AdapterContract):

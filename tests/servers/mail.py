@@ -552,14 +552,28 @@ class LossyLine:
     def __init__(self, port: int) -> None:
         self._target = port
         self._listener = socket.create_server(("127.0.0.1", 0))
+        self._port = int(self._listener.getsockname()[1])
         self._ends: list[socket.socket] = []
         self._is_silent: set[socket.socket] = set()
         self.connections = 0
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._start()
 
     @property
     def url(self) -> str:
-        return f"imap://127.0.0.1:{self._listener.getsockname()[1]}"
+        return f"imap://127.0.0.1:{self._port}"
+
+    def _start(self) -> None:
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def refuse(self) -> None:
+        """Cut the connections and accept none."""
+        _shut(self._listener)
+        self.cut()
+
+    def open(self) -> None:
+        """Accept connections again, on the same port."""
+        self._listener = socket.create_server(("127.0.0.1", self._port))
+        self._start()
 
     def __enter__(self) -> Self:
         return self
@@ -578,10 +592,10 @@ class LossyLine:
         for end in ends:
             _shut(end)
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while True:
-                client, _ = self._listener.accept()
+                client, _ = listener.accept()
                 server = socket.create_connection(("127.0.0.1", self._target))
                 self.connections += 1
                 self._ends += [client, server]

@@ -27,6 +27,7 @@ from tertulia.platforms.base import Outgoing, Passed, Update
 from tertulia.platforms.email import adapter as adapter_module
 from tertulia.platforms.email import imap as imap_module
 from tertulia.platforms.email import wire as wire_module
+from tertulia.platforms.email.adapter import EmailAdapter
 from tertulia.testing.adapter_contract import AdapterContract, AdapterFixture, SendFailure
 from tests.platforms.email.mail_gateway import Listener, listen, new_adapter
 from tests.servers.mail import ANA, AUTH_SERVER, PASSWORD, LossyLine, MailServers, new_mail
@@ -38,10 +39,11 @@ class EmailScene(AdapterFixture):
     chat = ANA
     mishaps = ("unavailable", "rate_limited", "refused", "too_large", "unknown")
 
-    def __init__(self, mail: MailServers) -> None:
+    def __init__(self, mail: MailServers, line: LossyLine) -> None:
         self.mail = mail
+        self.line = line
         self.address = mail.add_mailbox()
-        self.adapter = adapter = new_adapter(mail, self.address)
+        self.adapter = adapter = new_adapter(mail, self.address, imap_url=line.url)
         self._ids: dict[str, str] = {}
         self._rejected = 0
         pause = adapter._pause
@@ -89,6 +91,35 @@ class EmailScene(AdapterFixture):
     def tries(self) -> int:
         return self.mail.smtp.tries
 
+    secrets = (PASSWORD, base64.b64encode(PASSWORD.encode()).decode().rstrip("="))
+
+    def another_adapter(self) -> EmailAdapter:
+        return new_adapter(self.mail, self.address, imap_url=self.line.url)
+
+    async def revoke(self) -> None:
+        await asyncio.to_thread(self.mail.revoke, self.address)
+
+    async def disconnect(self) -> None:
+        self.line.refuse()
+
+    async def reconnect(self) -> None:
+        self.line.open()
+
+    async def attach(self, content: bytes) -> None:
+        files = (("a.bin", "application/octet-stream", content),)
+        await asyncio.to_thread(lambda: self.mail.write(self.address, "see", files=files))
+
+    async def write_as_agent(self, text: str) -> None:
+        await asyncio.to_thread(lambda: self.mail.write(self.address, text, sender=self.address))
+
+    async def write_as_program(self, text: str) -> None:
+        fields = {"Auto_Submitted": "auto-replied"}
+        await asyncio.to_thread(lambda: self.mail.write(self.address, text, **fields))
+
+    async def write_nonsense(self) -> None:
+        for content in (b"nonsense", b"From: \xff\r\nContent-Type: multipart/x\r\n\r\n--"):
+            await asyncio.to_thread(self.mail.deliver, self.address, content)
+
 
 class TestEmailAdapter(AdapterContract):
     @pytest.fixture(autouse=True)
@@ -98,7 +129,8 @@ class TestEmailAdapter(AdapterContract):
     @asynccontextmanager
     async def scene(self) -> AsyncIterator[AdapterFixture]:
         try:
-            yield EmailScene(self.mail)
+            with LossyLine(self.mail.dovecot.port) as line:
+                yield EmailScene(self.mail, line)
         finally:
             if self.mail.smtp._listener is None:
                 self.mail.smtp.open()

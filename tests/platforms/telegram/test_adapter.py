@@ -98,6 +98,38 @@ class TelegramScene(AdapterFixture):
     def tries(self) -> int:
         return self.server.count("sendMessage") - self._spoiled
 
+    secrets = (TOKEN,)
+
+    def another_adapter(self) -> TelegramAdapter:
+        return TelegramAdapter(TOKEN, base_url=self.server.url)
+
+    async def revoke(self) -> None:
+        self.server.revoke()
+
+    async def disconnect(self) -> None:
+        self.server.refuse()
+
+    async def reconnect(self) -> None:
+        self.server.open()
+
+    async def attach(self, content: bytes) -> None:
+        file_id = self.server.add_file(content)
+        self.server.write(42, document={"file_id": file_id, "file_size": len(content)})
+
+    async def write_as_agent(self, text: str) -> None:
+        self.server.write(42, text, user=BOT)
+
+    async def write_as_program(self, text: str) -> None:
+        self.server.write(42, text, user={**BOT, "id": 8, "username": "robot_bot"})
+
+    async def write_nonsense(self) -> None:
+        self.server.push({"message": {"text": ["nonsense"]}})
+        self.server.push({"of_next_year": {}})
+
+    async def edit(self, message_id: str, text: str) -> None:
+        number = [*self._updates].index(message_id) + 1
+        self.server.edit(self.server.messages[42, number], text)
+
 
 class TestTelegramAdapter(AdapterContract):
     @asynccontextmanager
