@@ -114,6 +114,7 @@ def test_request_without_token_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
         ("[platforms.smoke_signals]", "Did you mean signal?"),
         ("[platforms.api]", "no adapter for this platform"),
         ("[platforms.discord]", "platforms.discord has no token"),
+        ("[platforms.signal]", "platforms.signal has no account"),
         ("[platforms.telegram]", "platforms.telegram has no token"),
         ("hots = 1", "host"),
     ],

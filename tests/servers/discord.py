@@ -140,7 +140,8 @@ class DiscordServer(ScriptedServer):
         for channel in self.channels.values():
             channel["last_message_id"] = None
             if channel["type"] != 1:
-                channel["guild_id"] = GUILD
+                channel |= {"guild_id": GUILD, "position": 0, "permission_overwrites": [],
+                            "nsfw": False, "flags": 0}  # fmt: skip
         self.refused: dict[str, Refusal] = {}  # by channel
         self.messages: dict[str, dict[str, Any]] = {}
         self.nonces: dict[str, str] = {}
@@ -228,7 +229,9 @@ class DiscordServer(ScriptedServer):
         """Choose a command from the menu, as a person."""
         options = [] if text is None else [{"type": 3, "name": "text", "value": text}]
         guild = self._guild_of(channel)
-        who = {"member": {"user": user, "roles": []}} if guild else {"user": user}
+        member = {"user": user, "roles": [], "joined_at": None, "deaf": False, "mute": False,
+                  "flags": 0, "permissions": "0"}  # fmt: skip
+        who = {"member": member} if guild else {"user": user}
         with self.lock:
             interaction = {
                 "id": self._new_id(),
@@ -236,6 +239,12 @@ class DiscordServer(ScriptedServer):
                 "type": 2,
                 "token": f"interaction-secret-{len(self.interactions)}",
                 "version": 1,
+                "attachment_size_limit": MAX_FILE,
+                "entitlements": [],
+                "authorizing_integration_owners": {},
+                "context": 0 if guild else 1,
+                "locale": "en-US",
+                "app_permissions": "0",
                 "channel_id": channel,
                 "channel": self.channels[channel],
                 "data": {"id": "1", "name": name, "type": 1, "options": options},
@@ -314,12 +323,9 @@ class DiscordServer(ScriptedServer):
         """Wait until so many sessions have a connection."""
         self.wait(lambda: sum(s.connection is not None for s in self.sessions.values()) >= count)
 
-    def wait_stored(self, seq: int) -> bool:
-        """Wait for a heartbeat; return whether it says that the event `seq` was stored."""
-        with self.changed:
-            number = len(self.heartbeats)
-            self.wait(lambda: len(self.heartbeats) > number)
-            return (self.heartbeats[-1] or 0) >= seq
+    def is_stored(self, seq: int) -> bool:
+        """Return whether a heartbeat has said that the event `seq` was stored."""
+        return (next(reversed(self.heartbeats), 0) or 0) >= seq
 
     @property
     def seq(self) -> int:
@@ -552,8 +558,9 @@ class DiscordServer(ScriptedServer):
         if not has_token and not is_open:
             body = {"message": "401: Unauthorized", "code": 0}
             return Response(401, json.dumps(body).encode(), headers=headers)
-        if not request.headers.get("user-agent", "").startswith("DiscordBot ("):
-            self.violations.append(f"user agent {request.headers.get('user-agent')}")
+        agent = request.headers.get("user-agent", "")
+        if not is_open and not agent.startswith("DiscordBot ("):
+            self.violations.append(f"user agent {agent}")
         try:
             with self.lock:
                 parts = path.strip("/").split("/")
@@ -562,7 +569,7 @@ class DiscordServer(ScriptedServer):
             return Response(refusal.status, json.dumps(refusal.body).encode(), headers=headers)
         self.notify()
         if answer is None:
-            return Response(204, headers=headers)
+            return Response(204, content_type="text/html; charset=utf-8", headers=headers)
         return Response(body=json.dumps(answer).encode(), headers=headers)
 
     def _call(self, request: Request, parts: list[str], query: Mapping[str, str]) -> Any:
@@ -572,7 +579,7 @@ class DiscordServer(ScriptedServer):
             case "GET", ["users", "@me", "guilds"]:
                 return [{"id": GUILD, "name": "Garden"}] if "after" not in query else []
             case "POST", ["users", "@me", "channels"]:
-                return self._private_chat(request.fields()["recipient_id"])
+                return self._private_chat(str(request.fields()["recipient_id"]))
             case "GET", ["applications", "@me"] | ["oauth2", "applications", "@me"]:
                 return {"id": APPLICATION, "name": "Tertulia", "flags": self.flags, "bot": BOT,
                         "description": "", "bot_public": True, "bot_require_code_grant": False,
@@ -590,8 +597,12 @@ class DiscordServer(ScriptedServer):
                 return {"user": BOT, "roles": [ROLE]}
             case _, ["applications", _, "commands"]:
                 return self._menu(request)
-            case "POST", ["interactions", _, token, "callback"]:
-                return self._acknowledge(token, json.loads(request.body))
+            case "POST", ["interactions", number, token, "callback"]:
+                fields = request.fields()
+                fields = json.loads(fields.get("payload_json", "null")) or fields
+                self._acknowledge(token, fields)
+                interaction = {"id": number, "type": 2, "response_message_loading": True}
+                return {"interaction": interaction} if "with_response" in query else None
             case _, ["webhooks", _, token, "messages", "@original"]:
                 return self._answer_command(request, token)
             case _, ["channels", channel, *rest]:
@@ -649,6 +660,8 @@ class DiscordServer(ScriptedServer):
         if not fields.get("content") and file is None:
             raise Refusal(400, 50006, "Cannot send an empty message")
         reference = fields.get("message_reference")
+        if reference is not None:
+            reference = {**reference, "message_id": str(reference["message_id"])}
         is_lost = reference is not None and reference["message_id"] not in self.messages
         if reference is not None and is_lost and fields_fail(reference):
             raise Refusal(400, 50035, "Invalid Form Body", errors={"message_reference": {}})
@@ -715,7 +728,8 @@ class DiscordServer(ScriptedServer):
         interaction = self.interactions.get(token)
         if interaction is None or interaction["state"] == "new":
             raise Refusal(404, 10015, "Unknown Webhook")
-        fields = json.loads(request.body)
+        fields = request.fields()
+        fields = json.loads(fields.get("payload_json", "null")) or fields
         self._check(fields)
         if "message" not in interaction:
             message = self._message(interaction["channel"], fields["content"], BOT, None)
@@ -794,7 +808,8 @@ def refusal(status: int, code: int, message: str = "no", times: int | None = 1) 
 def rate_limit(seconds: float, *, is_global: bool = False, times: int | None = 1) -> Fault:
     """Return a 429 that asks for a pause."""
     body = {"message": "You are being rate limited.", "retry_after": seconds, "global": is_global}
-    return Fault(429, json.dumps(body).encode(), times=times)
+    # Without this header it would come from something before the API, such as Cloudflare.
+    return Fault(429, json.dumps(body).encode(), headers={"Via": "1.1 google"}, times=times)
 
 
 def _thread(channel: Mapping[str, Any]) -> dict[str, Any]:

@@ -208,6 +208,7 @@ def test_command_of_the_menu_is_answered_in_its_own_message(
     assert [item["state"] for item in server.interactions.values()] == ["answered"] * 3
 
 
+@pytest.mark.check
 def test_answer_survives_every_pause_that_discord_asks_for(
     tmp_path: Path, server: DiscordServer
 ) -> None:
@@ -221,6 +222,7 @@ def test_answer_survives_every_pause_that_discord_asks_for(
     play(tmp_path, server, act)
 
 
+@pytest.mark.check
 def test_revoked_token_makes_no_dead_letters(tmp_path: Path, server: DiscordServer) -> None:
     async def act(store: aio.Store) -> None:
         server.write(DM, "first")
@@ -240,6 +242,7 @@ def test_revoked_token_makes_no_dead_letters(tmp_path: Path, server: DiscordServ
     assert len(set(server.texts)) == 12
 
 
+@pytest.mark.check
 def test_send_without_a_clear_answer_is_repeated_and_arrives_once(
     tmp_path: Path, server: DiscordServer
 ) -> None:
@@ -256,6 +259,7 @@ def test_send_without_a_clear_answer_is_repeated_and_arrives_once(
     assert server.texts == ["re hola", "re and then"]
 
 
+@pytest.mark.check
 def test_other_bots_are_ignored(tmp_path: Path, server: DiscordServer) -> None:
     robot = {"id": "8", "username": "robot", "bot": True}
 
@@ -289,6 +293,7 @@ def test_draft_grows_into_the_answer(tmp_path: Path, server: DiscordServer) -> N
     assert server.sent[0].content == "a half\n-# …"
 
 
+@pytest.mark.check
 def test_stranger_gets_a_code_and_a_paired_person_an_answer(
     tmp_path: Path, server: DiscordServer
 ) -> None:
@@ -304,6 +309,7 @@ def test_stranger_gets_a_code_and_a_paired_person_an_answer(
     asyncio.run(run())
 
 
+@pytest.mark.check
 def test_deleted_message_that_waits_is_not_answered(tmp_path: Path, server: DiscordServer) -> None:
     release = asyncio.Event()
 

@@ -24,7 +24,7 @@ from tertulia.errors import (
 from tertulia.platforms.base import Adapter, MenuEntry, Outgoing, Receive, StreamUpdate
 from tertulia.platforms.discord import gateway_events
 from tertulia.platforms.discord.discord_markdown import format_text, render
-from tertulia.platforms.discord.event_listener import EventListener
+from tertulia.platforms.discord.event_listener import EventListener, ask_until_answered
 from tertulia.platforms.discord.gateway_events import DiscordBot
 from tertulia.platforms.discord.rest_api import MessageGone, ReferenceRefused, RestApi
 from tertulia.platforms.discord.slash_commands import SlashCommands
@@ -94,10 +94,11 @@ class DiscordAdapter(Adapter):
     async def listen(self, receive: Receive) -> None:
         """Hand over every update until cancelled; raise `AccountProblem` for a wrong token."""
         intents = GUILDS | GUILD_MESSAGES | DIRECT_MESSAGES
+        bot = await ask_until_answered(self._own_bot, self.mark_problem)
         listener = EventListener(
             self._api,
             self._token,
-            await self._own_bot(),
+            bot,
             self._commands,
             account=self.account or "",
             gateway_url=self._gateway_url,
@@ -189,10 +190,15 @@ class DiscordAdapter(Adapter):
         path = f"/channels/{channel_id}/messages"
         try:
             return await self._api.send("POST", path, body, file=file)
+        except ReferenceRefused:
+            body.pop("message_reference", None)
+        return await self._create_plain(path, body, file)
+
+    async def _create_plain(self, path: str, body: dict[str, Any], file: Any) -> Any:
+        try:
+            return await self._api.send("POST", path, body, file=file)
         except ReferenceRefused as problem:
-            if body.pop("message_reference", None) is None:
-                raise Refused(problem.message, hint="See the log.") from None
-        return await self._api.send("POST", path, body, file=file)
+            raise Refused(problem.message, hint="It is refused in every form.") from None
 
     async def _channel_of(self, chat_id: str | None, thread_id: str | None) -> str:
         """Return the channel of a chat: its id, or after "@" the id of a person."""

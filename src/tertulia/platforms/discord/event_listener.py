@@ -11,9 +11,9 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from email.utils import parsedate_to_datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -44,11 +44,15 @@ from tertulia.platforms.discord.socket_session import (
 
 log = logging.getLogger("tertulia.platforms")
 
+T = TypeVar("T")
+
 _RECONNECT = Backoff(first=1, longest=30)
 _STORE = Backoff(first=0.5, longest=10)
 # A connection that lasted so long begins with the shortest pause again.
 _STABLE_SECONDS: Final = 60.0
 _CURSOR_SECONDS: Final = 30.0
+# So many attempts to reach the address of a session, then a new one is begun.
+_MAX_FAILURES: Final = 5
 _ROLES_SECONDS: Final = 600.0
 _MAX_REMEMBERED: Final = 5_000
 # Messages of different channels may come out of order by so much.
@@ -95,6 +99,7 @@ class EventListener:
         self._on_problem = on_problem
         self._position = Position()
         self._cursor_at = 0.0
+        self._is_greeted = False
         self._channels: OrderedDict[str, Channel] = OrderedDict()
         self._roles: dict[str, tuple[float, frozenset[str]]] = {}
         self._authors: OrderedDict[str, Source] = OrderedDict()
@@ -102,9 +107,10 @@ class EventListener:
     async def run(self, cursor: str | None, receive: Receive) -> None:
         """Hand every update over until cancelled; raise `AccountProblem` if the bot is refused."""
         self._position = Position.read(cursor)
-        attempts = 0
+        attempts = failures = 0
         while True:
             started, pause = time.monotonic(), None
+            self._is_greeted = False
             try:
                 await self._connect(receive)
             except AccountProblem:
@@ -116,6 +122,10 @@ class EventListener:
                     self._position = self._position.without_session()
             except PlatformError as failure:
                 problem = failure
+            failures = 0 if self._is_greeted else failures + 1
+            if failures >= _MAX_FAILURES:
+                # The address of the session may be gone; the API tells a new one.
+                self._position, failures = self._position.without_session(), 0
             self._on_problem(problem.message)
             attempts = 1 if time.monotonic() - started > _STABLE_SECONDS else attempts + 1
             await _pause(problem, attempts, pause)
@@ -126,6 +136,7 @@ class EventListener:
         url = position.url if position.is_resumable else await self._address()
         async with connect(self._api, self._gateway_url or url or "", self._on_frame) as session:
             interval = await session.hello()
+            self._is_greeted = True
             if position.session is not None:
                 await session.resume(self._token, position.session, position.seq)
             else:
@@ -343,17 +354,7 @@ class EventListener:
 
     async def _ask_until_answered(self, path: str) -> Any:
         """Ask until there is an answer; raise `Refused`, or `AccountProblem`."""
-        attempts = 0
-        while True:
-            try:
-                return await self._api.ask("GET", path)
-            except AccountProblem:
-                raise
-            except PlatformError as problem:
-                if not problem.retryable:
-                    raise Refused(problem.message, hint="It is left out.") from None
-                attempts += 1
-                await _pause(problem, attempts)
+        return await ask_until_answered(lambda: self._api.ask("GET", path))
 
     # -- catching up
 
@@ -418,6 +419,25 @@ class EventListener:
             return parsedate_to_datetime(self._api.date or "").timestamp()
         except ValueError:
             return time.time()
+
+
+async def ask_until_answered(
+    ask: Callable[[], Awaitable[T]], on_problem: Callable[[str], None] | None = None
+) -> T:
+    """Call `ask` until there is an answer; raise `Refused`, or `AccountProblem`."""
+    attempts = 0
+    while True:
+        try:
+            return await ask()
+        except AccountProblem:
+            raise
+        except PlatformError as problem:
+            if not problem.retryable:
+                raise Refused(problem.message, hint="It is left out.") from None
+            if on_problem is not None:
+                on_problem(problem.message)
+            attempts += 1
+            await _pause(problem, attempts)
 
 
 async def _pause(problem: PlatformError, attempts: int, seconds: float | None = None) -> None:

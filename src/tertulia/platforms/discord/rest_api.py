@@ -284,7 +284,7 @@ def _error(
     """Return the error that an answer means."""
     code = body.get("code") if isinstance(body, dict) else None
     reason = str(body.get("message", ""))[:200] if isinstance(body, dict) else ""
-    operation = f"{method} {_ID.sub('#', '/'.join(path.partition('?')[0].split('/')[:4:2]))}"
+    operation = _route(method, path).key
     message = f"Discord answered {status} to {operation}: {code or ''} {reason or 'no reason'}"
     if status == 429:
         pause = retry_after(headers, body)

@@ -32,6 +32,7 @@ MAX_FRAME_BYTES: Final = 16 * 2**20
 SILENCE_SECONDS: Final = 60.0
 _HELLO_SECONDS: Final = 20.0
 _SEND_SECONDS: Final = 20.0
+_INVALID_SECONDS: Final = (1.0, 5.0)  # before a new session after one that Discord ended
 _CLOSE_CODE: Final = 4900
 _TOO_BIG: Final = 1009
 # Codes with which Discord ends a connection for good, and what the owner has to do.
@@ -143,7 +144,8 @@ class SocketSession:
             case 7:
                 raise ConnectionEnded("Discord asked for a new connection.", pause=0.0)
             case 9:
-                pause = 1.0 + 4.0 * JITTER.random()
+                shortest, longest = _INVALID_SECONDS
+                pause = shortest + (longest - shortest) * JITTER.random()
                 raise ConnectionEnded(
                     "Discord ended the session.", is_resumable=frame.get("d") is True, pause=pause
                 )
