@@ -10,6 +10,8 @@ RUN_STAMP := $(VENV)/.runnable
 POSTGRES_STAMP := $(VENV)/.postgres
 SYNAPSE_VENV := .venv-synapse
 SYNAPSE_STAMP := $(SYNAPSE_VENV)/.complete
+MCP_VENV := .venv-mcp
+MCP_STAMP := $(MCP_VENV)/.complete
 DOCS_VENV := .venv-docs
 DOCS_STAMP := $(DOCS_VENV)/.complete
 PYTHON ?=
@@ -26,7 +28,7 @@ export UV_SYSTEM_CERTS ?= 1
 # (an install that broke off, an interpreter that is gone, a checkout that was moved) it is made anew.
 $(foreach stamp,$(wildcard $(STAMP) $(RUN_STAMP) $(POSTGRES_STAMP)),\
   $(shell test -x $(BIN)/python && test "`cat $(stamp)`" = "$(CURDIR)" || rm -f $(stamp)))
-$(foreach stamp,$(wildcard $(SYNAPSE_STAMP) $(DOCS_STAMP)),\
+$(foreach stamp,$(wildcard $(SYNAPSE_STAMP) $(MCP_STAMP) $(DOCS_STAMP)),\
   $(shell test -x $(dir $(stamp))bin/python && test "`cat $(stamp)`" = "$(CURDIR)" || rm -f $(stamp)))
 
 help: ## list the targets
@@ -74,6 +76,19 @@ $(SYNAPSE_STAMP): $(STAMP) requirements-synapse.lock
 	  echo "and run: make $(MAKECMDGOALS) TEST_SYNAPSE_PYTHON=/path/to/its/python" >&2; exit 1; }
 	@test -n "$$TEST_SYNAPSE_PYTHON" || printf '%s' "$(CURDIR)" > $@
 
+# The tests of MCP need real servers and the official SDK, in a folder of their own. Two servers come from
+# npm; without npm their tests are skipped, and say so.
+$(MCP_STAMP): $(STAMP) requirements-mcp.lock tests/servers/mcp/package-lock.json
+	@unset PYTHONDONTWRITEBYTECODE && \
+	  $(BIN)/uv venv --quiet --clear --python $(BIN)/python $(MCP_VENV) && \
+	  $(BIN)/uv pip install --quiet --python $(MCP_VENV)/bin/python --no-deps --require-hashes \
+	    -r requirements-mcp.lock
+	@if command -v npm >/dev/null; then \
+	  cp tests/servers/mcp/package.json tests/servers/mcp/package-lock.json $(MCP_VENV) && \
+	  npm ci --prefix $(MCP_VENV) --silent --no-audit --no-fund --ignore-scripts; \
+	else echo "There is no npm: the MCP servers of npm are not tested. Install Node.js 20." >&2; fi
+	@printf '%s' "$(CURDIR)" > $@
+
 # The generator of the documentation site, in a folder of its own: nothing else needs it.
 $(DOCS_STAMP): $(STAMP) docs/requirements.lock
 	@unset PYTHONDONTWRITEBYTECODE && \
@@ -111,19 +126,19 @@ test: setup $(POSTGRES_STAMP) ## run the tests, but for those of `make check` an
 
 # The property tests again, with more examples, and the programs, kills and servers that take long.
 # Then the promises of a store on the oldest PostgreSQL at hand; the others run on the newest.
-check: lint types docs $(POSTGRES_STAMP) $(SYNAPSE_STAMP) ## check style, types and documentation, and run the tests that `make test` leaves out
+check: lint types docs $(POSTGRES_STAMP) $(SYNAPSE_STAMP) $(MCP_STAMP) ## check style, types and documentation, and run the tests that `make test` leaves out
 	HYPOTHESIS_PROFILE=check $(PYTEST) -m "(check or examples or hypothesis) and not slow" $(ARGS)
 	folder=`$(BIN)/python -m tests.servers.versions` && { test -z "$$folder" || \
 	  TEST_PG_BIN="$$folder" $(PYTEST) -q tests/contract/test_postgres.py $(ARGS); }
 
 # Left out: an interrupt inside coverage's own tracer leaves its lock taken, and the child waits for ever.
-coverage: setup $(POSTGRES_STAMP) $(SYNAPSE_STAMP) ## run the tests and print which share of the package they run
+coverage: setup $(POSTGRES_STAMP) $(SYNAPSE_STAMP) $(MCP_STAMP) ## run the tests and print which share of the package they run
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -n $(WORKERS) -m "not slow" -k "not interrupts_at_any_moment" $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
-slow: setup $(POSTGRES_STAMP) $(SYNAPSE_STAMP) ## run all tests, the slow ones too, with many more examples for each property
+slow: setup $(POSTGRES_STAMP) $(SYNAPSE_STAMP) $(MCP_STAMP) ## run all tests, the slow ones too, with many more examples for each property
 	HYPOTHESIS_PROFILE=slow $(PYTEST) $(ARGS)
 
 torture: setup $(POSTGRES_STAMP) ## kill, stop and cut off nodes for two minutes on each database while they answer, bare and as gateways
@@ -192,7 +207,9 @@ lock: ## write the requirements*.lock files anew, from pyproject.toml and the ne
 	    --generate-hashes -o requirements-postgres.lock - >/dev/null && \
 	  echo matrix-synapse | "$$uv" pip compile --quiet --no-header --no-annotate --universal \
 	    --python-version 3.11 --generate-hashes -o requirements-synapse.lock - >/dev/null && \
-	  mkdir docs && echo zensical | "$$uv" pip compile --quiet --no-header --no-annotate --universal \
+	  printf 'mcp\nmcp-server-time\n' | "$$uv" pip compile --quiet --no-header --no-annotate --universal \
+    --python-version 3.11 --generate-hashes -o requirements-mcp.lock - >/dev/null && \
+  mkdir docs && echo zensical | "$$uv" pip compile --quiet --no-header --no-annotate --universal \
 	    --python-version 3.11 --generate-hashes -o docs/requirements.lock - >/dev/null); \
 	for lock in "$$dir"/requirements*.lock "$$dir"/docs/requirements.lock; do \
 	  if grep -nE '://|^-|^[^ #]* @ ' "$$lock"; then \

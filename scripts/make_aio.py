@@ -38,6 +38,7 @@ CLASSES = (
     ("tertulia.records.approvals", "Approvals"),
     ("tertulia.records.queues.review", "QueueReview"),
     ("tertulia.records.nodes", "Nodes"),
+    ("tertulia.records.mcp_pins", "McpPins"),
     ("tertulia.records.person_view", "PersonView"),
     ("tertulia.store", "Store"),
 )
@@ -86,6 +87,7 @@ STORE = '''
         self.nodes = Nodes(store.nodes, executor)
         self.memories = Memories(store.memories, executor)
         self.approvals = Approvals(store.approvals, executor)
+        self.mcp_pins = McpPins(store.mcp_pins, executor)
 
     async def __aenter__(self) -> Self:
         return self

@@ -64,6 +64,7 @@ class Store:
         self.approvals = records.approvals
         self.queues = records.queues
         self.nodes = records.nodes
+        self.mcp_pins = records.mcp_pins
 
     def transcript(self, session_id: str, *, by: str | None = None) -> Transcript:
         """Return the transcript of a session; `by` is who changes it, for its events."""

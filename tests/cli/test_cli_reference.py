@@ -53,9 +53,9 @@ def test_page_lists_every_command_with_json() -> None:
     assert set(JSON_OUTPUT) == text
 
 
-# `platforms` needs accounts and their servers: test_platforms.py has its own tests.
+# `platforms` and `mcp` need servers: test_platforms.py and test_mcp.py have their own tests.
 @pytest.mark.parametrize(
-    "command", [command for command in JSON_OUTPUT if not command.startswith("platforms")]
+    "command", [command for command in JSON_OUTPUT if not command.startswith(("platforms", "mcp"))]
 )
 def test_json_has_the_documented_fields(cli: CommandLine, demo: Demo, command: str) -> None:
     more = {

@@ -30,6 +30,7 @@ from tertulia.core.usage import Usage
 from tertulia.records import approvals as sync_approvals
 from tertulia.records import browsers as sync_browsers
 from tertulia.records import listeners as sync_listeners
+from tertulia.records import mcp_pins as sync_mcp_pins
 from tertulia.records import media as sync_media
 from tertulia.records import memories as sync_memories
 from tertulia.records import nodes as sync_nodes
@@ -43,6 +44,7 @@ from tertulia.records.approval_rows import Approval
 from tertulia.records.browsers import Browser, SignedIn
 from tertulia.records.links import LinkedChat, PendingLink
 from tertulia.records.listeners import LEASE_SECONDS, Connection, ListenerLease
+from tertulia.records.mcp_pins import Definitions, PinnedTools
 from tertulia.records.nodes import AccountLease, Node
 from tertulia.records.people import Pairing, Person, Role
 from tertulia.records.processes import Identity, Process, ProcessState
@@ -1536,6 +1538,38 @@ class Nodes:
         return await self.executor.run(self.sync.leases)
 
 
+class McpPins:
+    """The pinned definitions of a store."""
+
+    def __init__(self, record: sync_mcp_pins.McpPins, executor: ThreadExecutor) -> None:
+        self.sync = record
+        self.executor = executor
+
+    async def find(self) -> list[PinnedTools]:
+        """Return those of all servers."""
+        return await self.executor.run(self.sync.find)
+
+    async def get(self, server: str) -> PinnedTools | None:
+        """Return those of a server, or None if none were seen yet."""
+        return await self.executor.run(self.sync.get, server)
+
+    async def note_seen(self, server: str, definitions: Definitions) -> bool:
+        """Store what a server says about its tools; return whether it is news for the owner.
+
+        The first definitions are accepted: the owner has added the server. Later ones are stored
+        beside them, and are news if they differ both from the accepted and from those seen before.
+        """
+        return await self.executor.run(self.sync.note_seen, server, definitions)
+
+    async def accept(self, server: str) -> PinnedTools:
+        """Accept the tools of a server as they were last seen; raise `NotFound`."""
+        return await self.executor.run(self.sync.accept, server)
+
+    async def delete(self, server: str) -> None:
+        """Forget the definitions of a server; an unknown one changes nothing."""
+        await self.executor.run(self.sync.delete, server)
+
+
 class PersonView:
     """A store limited to the sessions that one person may see."""
 
@@ -1591,6 +1625,7 @@ class Store:
         self.nodes = Nodes(store.nodes, executor)
         self.memories = Memories(store.memories, executor)
         self.approvals = Approvals(store.approvals, executor)
+        self.mcp_pins = McpPins(store.mcp_pins, executor)
 
     async def __aenter__(self) -> Self:
         return self

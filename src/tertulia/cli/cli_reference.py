@@ -72,6 +72,11 @@ JSON_OUTPUT = {
     "ps": "an array of processes: `id`, `state`, `exit_code`, `command`, `folder`, `key`,"
     " `session`, `machine`, `environment`, `pid`, `since`, `ended`",
     "ask": "`session_id`, `text`, `input_tokens`, `output_tokens`",
+    "mcp add": "`config`, `servers`",
+    "mcp list": "`name`, `address`, `role`, `approval`, `tools`, `changed`",
+    "mcp check": "`server`, `tools`, `problems`, `changes`",
+    "mcp accept": "`server`, `tools`",
+    "mcp restart": "`server`, `ended`",
     "people list": "`id`, `platform`, `name`, `role`, `since`",
     "people approve": "`id`, `platform`, `name`, `role`, `since`",
     "people refuse": "`id`",

@@ -26,6 +26,7 @@ from tertulia.cli.deliveries import deliveries
 from tertulia.cli.doctor import doctor
 from tertulia.cli.export import export
 from tertulia.cli.import_ import import_
+from tertulia.cli.mcp import mcp
 from tertulia.cli.options import CommandGroup
 from tertulia.cli.pair import pair
 from tertulia.cli.people import people
@@ -105,6 +106,7 @@ for _command in (
     people,
     deliveries,
     platforms,
+    mcp,
     ps,
     sessions,
     schedules,

@@ -145,7 +145,7 @@ def identify(section: AccountSection) -> str:
     return asyncio.run(ask())
 
 
-def append_section(path: str, section: str, values: Mapping[str, str]) -> None:
+def append_section(path: str, section: str, values: Mapping[str, Any]) -> None:
     """Add a section to the configuration file, which only this user can read afterwards.
 
     The file is replaced as a whole: a crash leaves the old one or the new one.

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tertulia.gateway.app import Gateway
     from tertulia.gateway.expiry import Flush
     from tertulia.http.app import Pages
+    from tertulia.mcp.servers import McpServers
     from tertulia.platforms.base import Adapter
     from tertulia.platforms.terminal.adapter import TerminalAdapter
     from tertulia.processes.registry import ProcessRegistry
@@ -81,6 +82,7 @@ async def serve_gateway(
         folder=os.path.join(locations.data_folder(), "schedules"),
         processes=_process_registry(config, store),
         describer=build_describer(config),
+        mcp=_mcp_servers(config, store),
     )
     log_settings = config.log if terminal is None else chat_log(config.log)
     with configured_logging(log_settings, store.sync.redactor, is_quiet=terminal is not None):
@@ -111,6 +113,16 @@ def _memory_flush(config: Config, store: aio.Store, agent: Agent) -> Flush | Non
     from tertulia.gateway.memory_flush import MemoryFlush
 
     return MemoryFlush(store, agent)
+
+
+def _mcp_servers(config: Config, store: aio.Store) -> McpServers | None:
+    """Return the MCP servers of the configuration, or None if there are none."""
+    if not config.mcp.servers:
+        return None
+    from tertulia.mcp.servers import McpServers
+
+    folder = os.path.join(locations.data_folder(), "mcp")
+    return McpServers(store, config.mcp.servers, folder=folder)
 
 
 def _process_registry(config: Config, store: aio.Store) -> ProcessRegistry | None:

@@ -30,6 +30,7 @@ from tertulia.core.target import HomeChannel
 from tertulia.errors import ConfigError
 from tertulia.gateway.settings import GatewaySettings, LogSettings, MediaSettings
 from tertulia.http.settings import HttpSettings
+from tertulia.mcp.settings import McpSettings
 from tertulia.platforms.registry import PLATFORMS
 from tertulia.platforms.settings import PlatformSection, PlatformSettings
 from tertulia.processes.settings import DockerSettings, ProcessSettings, SshSettings
@@ -118,6 +119,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     http: HttpSection = HttpSection()
     processes: ProcessesSection = ProcessesSection()
     approvals: ApprovalSettings = ApprovalSettings()
+    mcp: McpSettings = McpSettings()
     log: LogSettings = LogSettings()
 
     @property

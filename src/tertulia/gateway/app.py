@@ -21,6 +21,7 @@ from tertulia.platforms.base import Adapter
 from tertulia.processes.poller import ProcessPoller
 
 if TYPE_CHECKING:
+    from tertulia.mcp.servers import McpServers
     from tertulia.processes.registry import ProcessRegistry
 
 log = logging.getLogger("tertulia.gateway")
@@ -44,14 +45,26 @@ class Gateway:
         folder: str | None = None,
         processes: ProcessRegistry | None = None,
         describer: ImageDescriber | None = None,
+        mcp: McpServers | None = None,
     ) -> None:
         self.store = store
         self.agent = agent
         self.settings = settings or GatewaySettings()
         self.adapters = Adapters(adapters)
         self.pipeline = Pipeline(
-            store, agent, self.adapters, self.settings, tuple(tools), processes, folder, describer
+            store,
+            agent,
+            self.adapters,
+            self.settings,
+            tuple(tools),
+            processes,
+            folder,
+            describer,
+            mcp,
         )
+        self.mcp = mcp
+        if mcp is not None:
+            mcp.tell = self.pipeline.tell_owner
         self.expiry_watcher = ExpiryWatcher(store, every=self.settings.watch_seconds, flush=flush)
         self._result_files = None if folder is None else ResultFiles(folder)
         self.process_poller = ProcessPoller(processes)
@@ -71,10 +84,11 @@ class Gateway:
             asyncio.create_task(RetentionJob(self.store, files=self._result_files).run()),
             asyncio.create_task(self.process_poller.run()),
         ]
+        servers = [] if self.mcp is None else [asyncio.create_task(self.mcp.run())]
         stop = asyncio.create_task(self._stop_requested.wait())
         try:
             await asyncio.wait(
-                [stop, *loops.endless, *background], return_when=asyncio.FIRST_COMPLETED
+                [stop, *loops.endless, *background, *servers], return_when=asyncio.FIRST_COMPLETED
             )
         finally:
             # In the direction of a message: while turns drain, they can still be interrupted, and
@@ -83,6 +97,7 @@ class Gateway:
             self.drain_deadline = deadline
             failure = await _cancel(stop, *loops.listeners, *loops.claims)
             await self._drain_turns()
+            failure = await _cancel(*servers) or failure
             failure = await _cancel(loops.deliveries, loops.interrupts, *background) or failure
             await self._drain_deliveries()
             failure = await _cancel(*loops.renewals) or failure

@@ -57,6 +57,7 @@ from tertulia.records.turns.user_message import UserMessage
 
 if TYPE_CHECKING:
     from tertulia.gateway.request_reply import Responder
+    from tertulia.mcp.servers import McpServers
     from tertulia.processes.registry import ProcessRegistry
 
 log = logging.getLogger("tertulia.gateway")
@@ -93,6 +94,7 @@ class Pipeline:
         processes: ProcessRegistry | None = None,
         folder: str | None = None,
         describer: ImageDescriber | None = None,
+        mcp: McpServers | None = None,
     ) -> None:
         self.store = store
         self.agent = agent
@@ -100,6 +102,7 @@ class Pipeline:
         self.settings = settings
         self.tools = tools
         self.processes = processes
+        self.mcp = mcp
         self.token_roles = settings.token_roles
         self.interrupts = Interrupts(store, settings)
         self.metrics: Metrics = NullMetrics()
@@ -501,10 +504,17 @@ class Pipeline:
         )
         return ToolGuard(self.store, self.settings.approvals, tools, requester)
 
+    async def tell_owner(self, text: str) -> None:
+        """Send a text to the home of the owner, if there is one."""
+        home = self._home()
+        if home is not None:
+            await self.store.outbox.put(text, home, is_plain=True)
+
     def _owner_home(self) -> str | None:
         """Return the platform at whose home the owner is asked, or None."""
-        if self.settings.approvals.unattended != "owner":
-            return None
+        return self._home() if self.settings.approvals.unattended == "owner" else None
+
+    def _home(self) -> str | None:
         homes = sorted(self.store.settings.homes)
         return next((name for name in homes if self.adapters.serves_platform(name)), None)
 
@@ -518,6 +528,8 @@ class Pipeline:
             tools += schedule_tool.tools(self.store, source, role)
             if self.settings.memory:
                 tools += memory_tool.tools(self.store, source, key, role)
+        if self.mcp is not None:
+            tools += await self.mcp.tools_for(role)
         if self.processes is None:
             return tools
         from tertulia.processes.agent_tools import tools_for  # needs a Unix

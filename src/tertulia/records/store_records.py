@@ -24,6 +24,7 @@ from tertulia.records.browsers import Browsers
 from tertulia.records.indexer import Indexer
 from tertulia.records.listeners import Listeners
 from tertulia.records.machine_zone import machine_zone
+from tertulia.records.mcp_pins import McpPins
 from tertulia.records.media import MediaFiles
 from tertulia.records.memories import Memories
 from tertulia.records.nodes import Nodes
@@ -99,6 +100,7 @@ class StoreRecords:
         self.approvals = Approvals(self.context)
         self.nodes = Nodes(self.context)
         self.queues = QueueReview(self.context, self.inbox, self.outbox)
+        self.mcp_pins = McpPins(self.context)
 
     @cached_property
     def redactor(self) -> Redactor:

@@ -239,6 +239,11 @@ TABLES: tuple[Table, ...] = (
         "id person session_id tool command granted_at granted_by",
     ),
     _table(
+        "mcp_pins",
+        {"server": str},
+        "server accepted seen accepted_at seen_at",
+    ),
+    _table(
         "flushes",
         {"session": int},
         "session attempts",

@@ -3,7 +3,7 @@
 A waiting turn has no lease and stays the open turn of its session. It ends in one of two ways: when
 all its calls were answered it is entered again, on any node (`TurnControl` with `resumes`); or it
 is declined as a whole, because a person wrote something else, sent /stop, or did not answer in
-time.
+time (decision 0032).
 """
 
 from __future__ import annotations

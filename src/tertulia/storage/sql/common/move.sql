@@ -69,6 +69,9 @@ delete from approvals where code = :code
 -- name: move_approval_grants_drop
 delete from approval_grants where id = :id
 
+-- name: move_mcp_pins_drop
+delete from mcp_pins where server = :server
+
 -- name: move_flushes_drop
 delete from flushes where session = :session
 

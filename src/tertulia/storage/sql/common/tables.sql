@@ -295,3 +295,10 @@ insert into approval_grants (
     id, person, session_id, tool, command, granted_at, granted_by
 ) {part_overriding_numbers}
 values (?, ?, ?, ?, ?, ?, ?)
+
+-- name: copy_mcp_pins_page
+select server, accepted, seen, accepted_at, seen_at
+from mcp_pins where server > :server order by server limit :limit
+
+-- name: copy_mcp_pins_put
+insert into mcp_pins (server, accepted, seen, accepted_at, seen_at) values (?, ?, ?, ?, ?)

@@ -1,0 +1,270 @@
+"""`tertulia mcp`: MCP servers whose tools the agent may use."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tertulia.cli import locations, output
+from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option
+from tertulia.cli.platforms import append_section
+from tertulia.errors import ConfigError, NotFound
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tertulia.mcp.definitions import ToolList
+    from tertulia.mcp.settings import McpServerSettings
+    from tertulia.records.mcp_pins import PinnedTools
+
+_SECONDS = 60.0
+
+
+@click.group(cls=CommandGroup)
+def mcp() -> None:
+    """Add and check MCP servers, and accept their tools."""
+
+
+@mcp.command()
+@click.argument("servers", metavar="JSON", type=TEXT)
+@json_option
+@click.pass_obj
+def add(options: CommandOptions, servers: str) -> None:
+    """Add servers from JSON, a text or a file, with "mcpServers" as other programs have it.
+
+    The section of each server is written to the configuration, and its tools are accepted as they
+    are now. Variables of its environment are not written: set them where the gateway runs.
+    """
+    path = locations.config_path(options)
+    names = []
+    for name, fields in _read_json(servers).items():
+        values, secrets, headers = _section_values(name, fields)
+        _check_section(name, values, secrets, headers)
+        append_section(path, f"mcp.servers.{name}", values)
+        if secrets:
+            append_section(path, f"mcp.servers.{name}.secrets", secrets)
+        if headers:
+            append_section(path, f"mcp.servers.{name}.headers", headers)
+        names.append(name)
+        if not options.json:
+            missing = [variable for variable in secrets.values() if variable not in os.environ]
+            hint = f" Set {', '.join(missing)} where the gateway runs." if missing else ""
+            output.print_text(options, f"{name} is written to {path}.{hint}")
+    if options.json:
+        output.print_json({"config": path, "servers": names})
+    else:
+        text = f"Look at its tools and accept them: tertulia mcp check {names[0]}"
+        output.print_text(options, text)
+
+
+@mcp.command("list")
+@json_option
+@click.pass_obj
+def list_(options: CommandOptions) -> None:
+    """List the servers of the configuration, and the tools that were accepted."""
+    servers = locations.load_config(options).config.mcp.servers
+    with locations.open_or_create_store(options) as store:
+        pins = {pinned.server: pinned for pinned in store.mcp_pins.find()}
+    rows = [_row(name, settings, pins.get(name)) for name, settings in servers.items()]
+    output.print_items(options, rows, dict, _table, "There are no MCP servers.")
+
+
+@mcp.command()
+@click.argument("name", metavar="NAME", type=TEXT)
+@json_option
+@click.pass_obj
+def check(options: CommandOptions, name: str) -> None:
+    """Connect to the server NAME, and show its tools and what is wrong with them."""
+    settings = _require_server(options, name)
+    with output.spinner(options, f"Connecting to {name}"):
+        description, tools = asyncio.run(_connect(name, settings))
+    from tertulia.mcp.servers import encode_definitions
+
+    with locations.open_or_create_store(options) as store:
+        store.mcp_pins.note_seen(name, encode_definitions(tools.tools))
+        pinned = store.mcp_pins.get(name)
+    changes = _changes(pinned)
+    if options.json:
+        output.print_json(
+            {
+                "server": description,
+                "tools": [tool.name for tool in tools.tools],
+                "problems": dict(tools.problems),
+                "changes": changes,
+            }
+        )
+        return
+    lines = [f"{name} is {description}."]
+    for tool in tools.tools:
+        note = f" ({changes[tool.name]})" if tool.name in changes else ""
+        lines.append(f"  {tool.name}{note}: {output.display_line(tool.description, 100)}")
+    lines += [f"  {tool} cannot be offered: {why}" for tool, why in tools.problems.items()]
+    if changes:
+        lines.append(f"Changed and new tools are offered after: tertulia mcp accept {name}")
+    output.print_text(options, "\n".join(map(output.display_line, lines)))
+
+
+@mcp.command()
+@click.argument("name", metavar="NAME", type=TEXT)
+@json_option
+@click.pass_obj
+def accept(options: CommandOptions, name: str) -> None:
+    """Accept the tools of the server NAME as they were last seen."""
+    with locations.open_existing_store(options) as store:
+        pinned = store.mcp_pins.accept(name)
+    tools = sorted(pinned.accepted)
+    output.print_result(
+        options,
+        {"server": name, "tools": tools},
+        f"Accepted: {output.display_line(', '.join(tools), 500)}",
+    )
+
+
+@mcp.command()
+@click.argument("name", metavar="NAME", type=TEXT)
+@json_option
+@click.pass_obj
+def restart(options: CommandOptions, name: str) -> None:
+    """End the program of the server NAME on this machine; the gateway starts it again."""
+    from tertulia.mcp.leftovers import ProcessNotes
+
+    _require_server(options, name)
+    folder = os.path.join(locations.data_folder(), "mcp")
+    ended = ProcessNotes(folder).end_server(name)
+    sentence = (
+        f"Ended {ended}; the gateway starts it again." if ended else "It is not running here."
+    )
+    output.print_result(options, {"server": name, "ended": ended}, sentence)
+
+
+async def _connect(name: str, settings: McpServerSettings) -> tuple[str, ToolList]:
+    """Return what a server says about itself, and its tools; raise `ConfigError`."""
+    from tertulia.mcp.protocol import CallLost, ServerRefused, ServerUnavailable
+    from tertulia.mcp.server_client import connect
+
+    try:
+        connection = await connect(name, settings, os.environ)
+        try:
+            return await _describe(connection)
+        finally:
+            await connection.close()
+    except (ServerUnavailable, ServerRefused, CallLost) as problem:
+        raise ConfigError(
+            f"The MCP server {name} does not work: {problem}.",
+            hint="Run its command by hand, or check its address.",
+            field=f"mcp.servers.{name}",
+        ) from problem
+
+
+async def _describe(connection: Any) -> tuple[str, ToolList]:
+    from tertulia.mcp.protocol import negotiate
+
+    session = await negotiate(connection, probe_seconds=_SECONDS / 6, seconds=_SECONDS)
+    tools = await session.list_tools(seconds=_SECONDS)
+    return f"{session.server}, {session.revision}", tools
+
+
+def _require_server(options: CommandOptions, name: str) -> McpServerSettings:
+    servers = locations.load_config(options).config.mcp.servers
+    if name not in servers:
+        raise NotFound(
+            f"There is no MCP server {name!r} in the configuration.",
+            hint="List them with: tertulia mcp list",
+        )
+    return servers[name]
+
+
+def _read_json(text: str) -> Mapping[str, Any]:
+    """Return the servers in a JSON text or file, by name; raise `ConfigError`."""
+    if not text.lstrip().startswith("{"):
+        try:
+            with open(text, encoding="utf-8") as file:
+                text = file.read()
+        except OSError as problem:
+            raise ConfigError(
+                f"{output.display_line(text, 80)} cannot be read: {problem.strerror}.",
+                hint='Give a file, or JSON such as {"mcpServers": {…}}.',
+            ) from problem
+    try:
+        value = json.loads(text)
+    except ValueError as problem:
+        raise ConfigError(f"This is not JSON: {problem}.", hint="Correct it.") from problem
+    servers = value.get("mcpServers", value) if isinstance(value, dict) else None
+    if not isinstance(servers, dict) or not servers:
+        raise ConfigError(
+            "There is no server in this JSON.", hint='Give {"mcpServers": {"NAME": {…}}}.'
+        )
+    return servers
+
+
+def _section_values(
+    name: str, fields: Any
+) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
+    """Return the values of a section, the variables of its secrets, and its headers."""
+    if not isinstance(fields, dict):
+        raise ConfigError(f"The server {name!r} is not an object.", hint="Correct the JSON.")
+    values: dict[str, Any] = {}
+    if fields.get("url"):
+        values["url"] = str(fields["url"])
+    elif fields.get("command"):
+        arguments = fields.get("args") or []
+        values["command"] = [str(fields["command"]), *map(str, arguments)]
+    secrets = {str(key): str(key) for key in fields.get("env") or {}}
+    headers = {str(key): str(value) for key, value in (fields.get("headers") or {}).items()}
+    return values, secrets, headers
+
+
+def _check_section(
+    name: str, values: Mapping[str, Any], secrets: Mapping[str, str], headers: Mapping[str, str]
+) -> None:
+    """Raise `ConfigError` if the configuration would refuse the section."""
+    from tertulia.mcp.settings import McpServerSettings, McpSettings
+
+    command = tuple(values.get("command", ()))
+    settings = McpServerSettings(
+        command=command, url=values.get("url"), secrets=secrets, headers=headers
+    )
+    McpSettings(servers={name: settings})
+
+
+def _row(name: str, settings: McpServerSettings, pinned: PinnedTools | None) -> dict[str, Any]:
+    return {
+        "name": name,
+        "address": settings.url or " ".join(settings.command),
+        "role": settings.role,
+        "approval": settings.approval,
+        "tools": None if pinned is None else len(pinned.accepted),
+        "changed": bool(_changes(pinned)),
+    }
+
+
+def _changes(pinned: PinnedTools | None) -> dict[str, str]:
+    """Return the tools that are not as they were accepted, with what is different."""
+    if pinned is None or pinned.seen is None:
+        return {}
+    changes = {}
+    for name, fields in pinned.seen.items():
+        if name not in pinned.accepted:
+            changes[name] = "new"
+        elif fields.get("hash") != pinned.accepted[name].get("hash"):
+            changes[name] = "changed"
+    return changes | {name: "gone" for name in pinned.accepted if name not in pinned.seen}
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> Table:
+    table = output.new_table("name", "role", "approval", "tools", "address", elastic="address")
+    for row in rows:
+        count = "not seen yet" if row["tools"] is None else str(row["tools"])
+        table.add_row(
+            output.cell(row["name"]),
+            row["role"],
+            row["approval"],
+            output.cell(f"{count}, changed" if row["changed"] else count),
+            output.cell(row["address"]),
+        )
+    return table

@@ -1,0 +1,1 @@
+"""MCP servers as tools of the agent: connections, processes, pinned definitions."""

@@ -1,0 +1,93 @@
+"""Notes about the processes of MCP servers, so that the next start ends those that were left.
+
+Normally none is left: the guard of a program ends with its gateway. A note has the process of the
+guard and that of the gateway, each with the time when it began, since a pid alone may belong to
+another program by now.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from typing import Any, Final
+
+from tertulia.private_files import make_private_folder
+from tertulia.processes import supervisor
+
+_END_SECONDS: Final = 6.0
+
+
+class ProcessNotes:
+    """The notes of this gateway in a folder that all gateways of the machine share."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._owner = {"gateway": os.getpid(), "gateway_mark": supervisor.mark(os.getpid())}
+        make_private_folder(folder)
+
+    def remember(self, server: str, pid: int) -> None:
+        """Note that a guard runs."""
+        note = {**self._owner, "pid": pid, "mark": supervisor.mark(pid)}
+        with open(self._path(server), "w", encoding="utf-8") as file:
+            json.dump(note, file)
+
+    def forget(self, server: str) -> None:
+        """Remove the note about a guard that has ended."""
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(self._path(server))
+
+    def end_leftovers(self) -> int:
+        """End the guards whose gateway is gone, with all their processes; return how many."""
+        ended = 0
+        for entry in list(os.scandir(self._folder)):
+            note = _read(entry.path)
+            if _is_running(note.get("gateway"), note.get("gateway_mark")):
+                continue
+            if _is_running(note.get("pid"), note.get("mark")):
+                _end(note["pid"], note["mark"])
+                ended += 1
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(entry.path)
+        return ended
+
+    def end_server(self, server: str) -> int:
+        """End the program of a server of every gateway here, which start it again."""
+        ended = 0
+        for entry in list(os.scandir(self._folder)):
+            note = _read(entry.path)
+            is_same = entry.name.rpartition("-")[0] == server
+            if is_same and _is_running(note.get("pid"), note.get("mark")):
+                _end(note["pid"], note["mark"])
+                ended += 1
+        return ended
+
+    def _path(self, server: str) -> str:
+        return os.path.join(self._folder, f"{server}-{os.getpid()}.json")
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            note = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return note if isinstance(note, dict) else {}
+
+
+def _is_running(pid: Any, mark: Any) -> bool:
+    return isinstance(pid, int) and pid > 0 and bool(mark) and supervisor.mark(pid) == mark
+
+
+def _end(pid: int, mark: str) -> None:
+    """Ask a guard to end; kill it if it does not."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGTERM)
+    until = time.monotonic() + _END_SECONDS
+    while _is_running(pid, mark) and time.monotonic() < until:
+        time.sleep(0.02)
+    if _is_running(pid, mark):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)

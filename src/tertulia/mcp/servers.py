@@ -1,0 +1,155 @@
+"""All MCP servers of a node: their tools for the agent, and their pinned definitions.
+
+What a server says about its tools when the owner adds it is pinned. A tool whose definition differs
+from the pinned one later, and a new one, is not offered until the owner accepts it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from tertulia import aio
+from tertulia.agents.base import Content, Tool
+from tertulia.mcp.definitions import MARK, MAX_TOOLS, ToolDefinition, ToolList, offered_name
+from tertulia.mcp.leftovers import ProcessNotes
+from tertulia.mcp.protocol import CallLost, ServerRefused, ServerUnavailable
+from tertulia.mcp.results import to_content
+from tertulia.mcp.server_client import IDLE_SECONDS, ServerClient
+from tertulia.mcp.settings import McpServerSettings
+from tertulia.records.mcp_pins import PinnedTools
+from tertulia.records.people import Role
+
+log = logging.getLogger("tertulia.mcp")
+
+Tell = Callable[[str], Awaitable[None]]
+
+
+class McpServers:
+    """The MCP servers of one node.
+
+    `tell` is called with a text for the owner, once for each change of a server's tools.
+    """
+
+    def __init__(
+        self,
+        store: aio.Store,
+        servers: Mapping[str, McpServerSettings],
+        *,
+        folder: str | None = None,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        self._store = store
+        self._notes = None if folder is None else ProcessNotes(folder)
+        self.tell: Tell | None = None
+        self._has_warned = False
+        self.clients = {
+            name: ServerClient(
+                name,
+                settings,
+                on_tools=self._compare,
+                notes=self._notes,
+                idle_seconds=idle_seconds,
+            )
+            for name, settings in servers.items()
+        }
+
+    async def run(self) -> None:
+        """Keep every server connected until cancelled."""
+        if self._notes is not None:
+            ended = await asyncio.to_thread(self._notes.end_leftovers)
+            if ended:
+                log.warning("%s MCP servers of a gateway that is gone were ended", ended)
+        async with asyncio.TaskGroup() as tasks:
+            for client in self.clients.values():
+                tasks.create_task(client.run())
+
+    async def tools_for(self, role: Role) -> tuple[Tool, ...]:
+        """Return the tools that the agent may call for a person with that role, by name."""
+        allowed = {
+            name: client for name, client in self.clients.items() if client.settings.allows(role)
+        }
+        if not allowed:
+            return ()
+        pins = await self._store.mcp_pins.find()
+        tools = [
+            _tool(client, definition)
+            for pinned in pins
+            if (client := allowed.get(pinned.server)) is not None
+            for definition in offered_definitions(pinned)
+            if client.settings.offers(definition.name)
+        ]
+        if len(tools) > MAX_TOOLS and not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "%s tools of MCP servers, of which %s are offered: limit them with `tools`",
+                len(tools), MAX_TOOLS,
+            )  # fmt: skip
+        return tuple(sorted(tools, key=lambda tool: tool.name)[:MAX_TOOLS])
+
+    async def _compare(self, server: str, tools: ToolList) -> None:
+        """Pin the first definitions of a server; store later ones, and tell of a change once."""
+        for name, problem in tools.problems.items():
+            log.warning("tool %s of MCP server %s is not offered: %s", name, server, problem)
+        seen = encode_definitions(tools.tools)
+        is_news = await self._store.mcp_pins.note_seen(server, seen)
+        if not is_news:
+            return
+        text = (
+            f"The tools of the MCP server {server} have changed since you accepted them. Changed"
+            f" and new tools are not offered. Look at them: tertulia mcp check {server}; then, if"
+            f" they are right: tertulia mcp accept {server}"
+        )
+        log.warning("%s", text)
+        if self.tell is not None:
+            await self.tell(text)
+
+
+def encode_definitions(definitions: Sequence[ToolDefinition]) -> dict[str, dict[str, Any]]:
+    """Return the definitions by name, as they are stored; the hash stands beside each."""
+    return {
+        definition.name: {**msgspec.to_builtins(definition), "hash": definition.hash}
+        for definition in definitions
+    }
+
+
+def decode_definitions(stored: Mapping[str, Mapping[str, Any]]) -> dict[str, ToolDefinition]:
+    """Return stored definitions by name."""
+    return {name: msgspec.convert(fields, ToolDefinition) for name, fields in stored.items()}
+
+
+def offered_definitions(pinned: PinnedTools) -> list[ToolDefinition]:
+    """Return the pinned definitions that the server has not changed since."""
+    seen = pinned.seen if pinned.seen is not None else pinned.accepted
+    unchanged = {
+        name: fields
+        for name, fields in pinned.accepted.items()
+        if name in seen and seen[name].get("hash") == fields.get("hash")
+    }
+    return list(decode_definitions(unchanged).values())
+
+
+def _tool(client: ServerClient, definition: ToolDefinition) -> Tool:
+    settings = client.settings
+    asks = settings.approval == "ask" or (
+        settings.approval == "reads" and not definition.is_read_only
+    )
+
+    async def call(arguments: dict[str, Any]) -> Content:
+        try:
+            return to_content(await client.call(definition.name, arguments))
+        except ServerUnavailable as problem:
+            return f"Error: the server of this tool is not available ({problem}). It did not run."
+        except CallLost as problem:
+            return f"Error: {problem}. Whether the call had any effect is not known."
+        except ServerRefused as problem:
+            return f"Error: {problem}"
+
+    description = definition.description or f"A tool of the server {client.name}."
+    name = offered_name(client.name, definition.name)
+    assert MARK in name
+    return Tool(name, description, definition.parameters, call, asks)

@@ -1,0 +1,101 @@
+"""Pinned definitions: the tools of MCP servers as the owner accepted them, and as last seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from tertulia.core.message import from_json, to_json
+from tertulia.errors import NotFound
+from tertulia.records.store_context import StoreContext
+from tertulia.storage.base import Row, Transaction
+from tertulia.storage.rows import from_micros, to_micros
+
+Definitions = Mapping[str, Mapping[str, Any]]
+
+
+class PinnedTools(msgspec.Struct, frozen=True, kw_only=True):
+    """The tools of one server by name; `seen` is None if they are as they were accepted."""
+
+    server: str
+    accepted: dict[str, dict[str, Any]]
+    seen: dict[str, dict[str, Any]] | None
+    accepted_at: datetime
+
+
+class McpPins:
+    """The pinned definitions of a store."""
+
+    def __init__(self, context: StoreContext) -> None:
+        self._context = context
+        self._db = context.db
+
+    def find(self) -> list[PinnedTools]:
+        """Return those of all servers."""
+        return [_to_pins(row) for row in self._db.read(lambda tx: tx.all("mcp_pins_all"))]
+
+    def get(self, server: str) -> PinnedTools | None:
+        """Return those of a server, or None if none were seen yet."""
+        return self._db.read(lambda tx: _get(tx, server))
+
+    def note_seen(self, server: str, definitions: Definitions) -> bool:
+        """Store what a server says about its tools; return whether it is news for the owner.
+
+        The first definitions are accepted: the owner has added the server. Later ones are stored
+        beside them, and are news if they differ both from the accepted and from those seen before.
+        """
+        text = to_json(definitions)
+        now = to_micros(self._context.clock.now())
+
+        def work(tx: Transaction) -> bool:
+            pins = _get(tx, server)
+            if pins is None:
+                tx.run("mcp_pins_insert", {"server": server, "accepted": text, "now": now})
+                return False
+            seen = from_json(text)
+            is_accepted = seen == pins.accepted
+            if seen == pins.seen or (is_accepted and pins.seen is None):
+                return False
+            params = {"server": server, "seen": None if is_accepted else text, "now": now}
+            tx.run("mcp_pins_set_seen", params)
+            return not is_accepted
+
+        return self._db.write(work, lane="mcp pins")
+
+    def accept(self, server: str) -> PinnedTools:
+        """Accept the tools of a server as they were last seen; raise `NotFound`."""
+        params = {"server": server, "now": to_micros(self._context.clock.now())}
+
+        def work(tx: Transaction) -> PinnedTools:
+            tx.run("mcp_pins_accept", params)
+            pins = _get(tx, server)
+            if pins is None:
+                raise NotFound(
+                    f"Nothing is known of the MCP server {server!r} yet.",
+                    hint=f"Look at it first: tertulia mcp check {server}",
+                )
+            return pins
+
+        return self._db.write(work, lane="mcp pins")
+
+    def delete(self, server: str) -> None:
+        """Forget the definitions of a server; an unknown one changes nothing."""
+        self._db.write(lambda tx: tx.run("mcp_pins_delete", {"server": server}), lane="mcp pins")
+
+
+def _get(tx: Transaction, server: str) -> PinnedTools | None:
+    row = tx.one("mcp_pins_get", {"server": server})
+    return None if row is None else _to_pins(row)
+
+
+def _to_pins(row: Row) -> PinnedTools:
+    server, accepted, seen, accepted_at = row
+    return PinnedTools(
+        server=server,
+        accepted=from_json(accepted),
+        seen=None if seen is None else from_json(seen),
+        accepted_at=from_micros(accepted_at),
+    )
