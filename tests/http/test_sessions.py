@@ -72,3 +72,19 @@ def test_owner_changes_session(server: ServedGateway) -> None:
             "/sessions", params={"limit": 1, "key": fork["key"], "cursor": page["next"]}
         ).json()
         assert page["items"][0]["id"] != rest["items"][0]["id"]
+
+
+def test_account_of_a_history(server: ServedGateway, ana_session: str) -> None:
+    with server.client("ana") as client:
+        path = f"/sessions/{ana_session}"
+        account = client.get(f"{path}/account", params={"max_messages": 1}).json()
+        history = client.get(f"{path}/history", params={"max_messages": 1}).json()
+        assert account["items"] == history["items"]
+        fates = [row["fate"]["fate"] for row in account["rows"]]
+        assert len(fates) >= 2
+        assert set(fates) <= {"shown", "cut"}
+        assert account["context_prompt"]
+        first = account["rows"][0]["entry"]["seq"]
+        then = client.get(f"{path}/account", params={"upto": first}).json()
+        assert [row["entry"]["seq"] for row in then["rows"]] == [first]
+        assert client.get(f"{path}/account", params={"upto": 999}).status_code == 404

@@ -66,6 +66,7 @@ from tertulia.records.search import Hit
 from tertulia.records.sessions import sessions as sync_sessions
 from tertulia.records.sessions.session_events import SessionEvent
 from tertulia.records.transcript import transcript as sync_transcript
+from tertulia.records.transcript.account_rows import HistoryAccount
 from tertulia.records.transcript.revisions import Revision
 from tertulia.records.transcript.windows import RevisionChange, TranscriptWindow
 from tertulia.records.usage import BudgetState, DayGrouping, DayUsage, Grouping, UsageTotal
@@ -305,6 +306,24 @@ class Transcript:
         """
         return await self.executor.run(
             self.sync.history, max_messages, max_tokens, timestamps, format, model=model
+        )
+
+    async def account(
+        self,
+        max_messages: int = 500,
+        max_tokens: int | None = None,
+        timestamps: Timestamps = "none",
+        format: Format = "openai",
+        *,
+        upto: int | None = None,
+        limit: int = 200,
+    ) -> HistoryAccount:
+        """Return a history, and what became of each of the newest `limit` rows on its way there.
+
+        With `upto` it is the history as of that message. Raise `NotFound` if it is not visible.
+        """
+        return await self.executor.run(
+            self.sync.account, max_messages, max_tokens, timestamps, format, upto=upto, limit=limit
         )
 
     async def count(self) -> int:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from tertulia.core.history.account import RowFate
 from tertulia.core.history.formats import Format, Timestamps
 from tertulia.core.message import Message
 from tertulia.core.session import Page, Session, State
@@ -91,6 +92,35 @@ class HistoryQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 class HistoryReply(msgspec.Struct, frozen=True):
     items: tuple[dict[str, Any], ...]
+
+
+class AccountQuery(HistoryQuery, frozen=True, kw_only=True):
+    """The options of a history; `upto`: as of that message. `newest` rows are accounted for."""
+
+    upto: Position | None = None
+    newest: Count = 200
+
+
+class AccountEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the transcript, and what became of it on its way to the model."""
+
+    entry: TranscriptEntry
+    fate: RowFate
+
+
+class HistoryAccountReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows with their fates, oldest first, and the history that the model gets.
+
+    `before` are how many older rows there are, `tokens` about how many the history has. The model
+    gets `context_prompt` before it.
+    """
+
+    rows: tuple[AccountEntry, ...]
+    before: int
+    items: tuple[dict[str, Any], ...]
+    tokens: int
+    summary: str | None
+    context_prompt: str
 
 
 class SearchQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,6 +235,27 @@ async def read_history(call: ApiCall) -> HistoryReply:
         query.max_messages, query.max_tokens, query.timestamps, query.format
     )
     return HistoryReply(tuple(messages))
+
+
+async def account_history(call: ApiCall) -> HistoryAccountReply:
+    session = await call.session()
+    transcript = await call.scope.require_transcript(session.id)
+    query: AccountQuery = call.query
+    account = await transcript.account(
+        query.max_messages, query.max_tokens, query.timestamps, query.format,
+        upto=query.upto, limit=query.newest,
+    )  # fmt: skip
+    return HistoryAccountReply(
+        rows=tuple(
+            AccountEntry(entry=_transcript_entry(message), fate=fate)
+            for message, fate in account.rows
+        ),
+        before=account.before,
+        items=account.messages,
+        tokens=account.tokens,
+        summary=account.summary,
+        context_prompt=await call.api.store.context_prompt(session),
+    )
 
 
 async def search_messages(call: ApiCall) -> Page[Hit]:
@@ -328,6 +379,11 @@ TABLE = (
         method="GET", path=_SESSION_PATH + "/history", act=read_history,
         summary="Read the history as a model would get it.",
         query=HistoryQuery, answer=HistoryReply,
+    ),
+    Operation(
+        method="GET", path=_SESSION_PATH + "/account", act=account_history, query=AccountQuery,
+        answer=HistoryAccountReply,
+        summary="Read the history with what became of each row: shown, mended, shortened, cut.",
     ),
     Operation(
         method="GET", path="/search", summary="Find messages that contain all words, best first.",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tertulia.core.message import text_of
@@ -125,6 +127,41 @@ class TranscriptWindowPromises:
         assert "by token:me" in store.sessions.explain(session.id)
         with pytest.raises(NotFound):
             store.sessions.events(MISSING)
+
+    def test_an_account_has_the_history_and_every_row(self, store: Store) -> None:
+        transcript = store.transcript(store.sessions.open(dm("anna")).id)
+        for text in ("a", "b", "c", "d"):
+            transcript.extend(turn(text))
+        whole = transcript.account()
+        assert list(whole.messages) == transcript.history()
+        assert [row.fate.fate for row in whole.rows] == ["shown"] * 8
+        assert whole.tokens > 0
+        transcript.compact(keep_turns=2)
+        options: Any
+        for options in ({}, {"max_messages": 2}, {"max_tokens": 60}, {"format": "anthropic"}):
+            account = transcript.account(**options)
+            assert list(account.messages) == transcript.history(**options)
+        account = transcript.account(3, limit=7)
+        fates = [row.fate.fate for row in account.rows]
+        assert fates == ["summed_up"] * 3 + ["cut"] * 2 + ["shown"] * 2
+        assert account.before == 1
+        assert account.summary is not None
+
+    def test_an_account_as_of_a_message(self, store: Store) -> None:
+        transcript = store.transcript(store.sessions.open(dm("anna")).id)
+        for text in ("a", "b"):
+            transcript.extend(turn(text))
+        then = transcript.history()
+        last = transcript.entries()[-1].seq
+        for text in ("c", "d"):
+            transcript.extend(turn(text))
+        assert list(transcript.account(upto=last).messages) == then
+        transcript.compact(keep_turns=1)
+        account = transcript.account(upto=last)
+        assert list(account.messages) == then
+        assert (account.summary, len(account.rows)) == (None, 4)
+        with pytest.raises(NotFound):
+            transcript.account(upto=999)
 
     def test_a_forecast_comes_true(self, store: Store, clock: FakeClock) -> None:
         session = store.sessions.open(dm("anna"))

@@ -39,9 +39,15 @@ def shorten_middle(text: str, limit: int) -> str:
 
     Its head and its tail stay, because the output of programs is most important there.
     """
-    if len(text) <= limit:
+    omitted = count_omitted(text, limit)
+    if not omitted:
         return text
-    keep = max(limit - len(_OMISSION) - 12, 0)
+    keep = len(text) - omitted
     head, tail = keep - keep // 3, keep // 3
-    omission = _OMISSION.format(left=len(text) - keep, total=len(text))
+    omission = _OMISSION.format(left=omitted, total=len(text))
     return text[:head] + omission + (text[-tail:] if tail else "")
+
+
+def count_omitted(text: str, limit: int) -> int:
+    """Return how many characters of a text `shorten_middle` leaves out."""
+    return 0 if len(text) <= limit else len(text) - max(limit - len(_OMISSION) - 12, 0)

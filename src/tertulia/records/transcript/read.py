@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 from tertulia.core.history.content import USER_PARTS
 from tertulia.core.history.repair import HIDDEN_KINDS, HISTORY_ROLES
 from tertulia.core.history.tokens import MAX_CHARACTERS_PER_TOKEN, PER_IMAGE
-from tertulia.core.history.view import Span, newest_spans
+from tertulia.core.history.view import Span, index_of, newest_spans, slice_spans
 from tertulia.core.history.window import MIN_RESULT, HistoryBudget
 from tertulia.core.message import TOOL, USER, Message, blob_of_file, from_json, text_of
+from tertulia.errors import NotFound
 from tertulia.records import session_rows
 from tertulia.storage import rows
 from tertulia.storage.base import Row, Transaction
@@ -70,10 +71,12 @@ def read_summary(tx: Transaction, current: CurrentView) -> Message | None:
     return rows.message_from_row(tx.all("messages_of", params)[0], tx)
 
 
-def read_recent(tx: Transaction, session_id: str, budget: HistoryBudget) -> RecentMessages:
-    """Return as many of the newest messages as a history can need."""
+def read_recent(
+    tx: Transaction, session_id: str, budget: HistoryBudget, upto: int | None = None
+) -> RecentMessages:
+    """Return as many of the newest messages as a history can need; with `upto` up to that one."""
     current = session_rows.current_view(tx, session_id)
-    older = current.spans_after_summary()
+    older, is_summed_up = spans_upto(current, upto)
     messages: list[Message] = []
     count = budget.messages + _SPARE if budget.tokens is None else _FIRST_READ
     while older and count:
@@ -83,7 +86,30 @@ def read_recent(tx: Transaction, session_id: str, budget: HistoryBudget) -> Rece
     if older and not _has_user_message(messages):
         # A result whose call was not read must not become the result of another call.
         messages = _last_user_message(tx, older) + list(dropwhile(_is_result, messages))
-    return RecentMessages(read_summary(tx, current), messages, is_whole=not older)
+    summary = read_summary(tx, current) if is_summed_up else None
+    return RecentMessages(summary, messages, is_whole=not older)
+
+
+def spans_upto(current: CurrentView, upto: int | None) -> tuple[list[Span], bool]:
+    """Return the spans that no summary covers, up to a message, and whether the summary stands.
+
+    Before the last message that it covers there was no such summary. Raise `NotFound` if the
+    message is not visible.
+    """
+    fresh = current.spans_after_summary()
+    if upto is None:
+        return fresh, True
+    spans = current.view.spans(current.last_seq)
+    try:
+        index = index_of(spans, upto)
+    except LookupError:
+        raise NotFound(
+            f"Message {upto} is not visible in this transcript.", hint="Give another one."
+        ) from None
+    covered = sum(span.size for span in spans) - sum(span.size for span in fresh)
+    if index < covered:
+        return slice_spans(spans, 0, index + 1), False
+    return slice_spans(spans, covered, index + 1), True
 
 
 def _to_messages(columns: list[Row], tx: Transaction) -> list[Message]:

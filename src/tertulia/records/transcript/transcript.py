@@ -8,6 +8,7 @@ from datetime import UTC, tzinfo
 from typing import Any
 
 from tertulia.core import validate
+from tertulia.core.history.account import CUT, SUMMED_UP, account_for
 from tertulia.core.history.formats import (
     FORMATS,
     TIMESTAMPS,
@@ -28,14 +29,22 @@ from tertulia.core.history.shown_media import (
 from tertulia.core.history.summary import Compaction, Summariser, extract_summary
 from tertulia.core.history.view import Span, View, newest_spans, view_of_spans
 from tertulia.core.history.window import HistoryBudget, fit_history
-from tertulia.core.message import Draft, Message, draft
+from tertulia.core.message import Draft, Message, draft, text_of
 from tertulia.core.usage import Usage
 from tertulia.errors import ConfigError, IllegalMove
 from tertulia.records import budgets, session_rows
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript import revisions
+from tertulia.records.transcript.account_rows import (
+    AccountRow,
+    AccountRows,
+    HistoryAccount,
+    MadeHistory,
+    read_account_rows,
+)
 from tertulia.records.transcript.log import Entry, add_messages, append_messages
 from tertulia.records.transcript.read import (
+    RecentMessages,
     read_bodies,
     read_files,
     read_messages,
@@ -142,28 +151,8 @@ class Transcript:
         """
         _check_history(max_messages, max_tokens, timestamps, format)
         budget = HistoryBudget(max_messages, max_tokens)
-        style = Style(
-            timestamps,
-            True,
-            self._context.redactor(),
-            allow_images=format == "anthropic" or model is not None,
-            model=model,
-        )
         recent = self._db.read(lambda tx: read_recent(tx, self.session_id, budget))
-        if timestamps == "local":
-            style = style._replace(zone=self._db.read(self._zone))
-        candidates = [] if recent.summary is None else [Block(recent.summary)]
-        candidates += build_blocks(recent.messages)
-        # The text of a file takes at most about a half of the budget.
-        text_limit = min(MAX_TEXT, (max_tokens or MAX_TEXT) * 2)
-        count_tokens = token_counter(style, text_limit=text_limit)
-        window = fit_history(candidates, budget, count_tokens, whole=recent.is_whole)
-        if window.result_limit is not None:
-            style = style._replace(result_limit=window.result_limit)
-        if model is not None:
-            view = self._media_view(window.blocks, model)
-            style = style._replace(media=view._replace(text_limit=text_limit))
-        return render(window.blocks, format, style)
+        return self._make_history(recent, budget, timestamps, format, model).messages
 
     def _media_view(self, blocks: Sequence[Block], model: ModelTraits) -> MediaView:
         """Return the files that a model is shown, with their bytes."""
@@ -179,6 +168,42 @@ class Transcript:
         row = session_rows.require(tx, self.session_id)
         (zone,) = tx.one("person_zone", {"person": row.person}) or (None,)
         return self._context.zone_of(zone)
+
+    def account(
+        self,
+        max_messages: int = 500,
+        max_tokens: int | None = None,
+        timestamps: Timestamps = "none",
+        format: Format = "openai",
+        *,
+        upto: int | None = None,
+        limit: int = 200,
+    ) -> HistoryAccount:
+        """Return a history, and what became of each of the newest `limit` rows on its way there.
+
+        With `upto` it is the history as of that message. Raise `NotFound` if it is not visible.
+        """
+        validate.integer("limit", limit, 1, 1000)
+        _check_history(max_messages, max_tokens, timestamps, format)
+        budget = HistoryBudget(max_messages, max_tokens)
+
+        def work(tx: Transaction) -> tuple[RecentMessages, AccountRows]:
+            recent = read_recent(tx, self.session_id, budget, upto)
+            return recent, read_account_rows(tx, self.session_id, upto, limit)
+
+        recent, rows = self._db.read(work)
+        history = self._make_history(recent, budget, timestamps, format, None)
+        fates = account_for(recent.messages, history.candidates, history.window)
+        return HistoryAccount(
+            rows=tuple(
+                AccountRow(row, SUMMED_UP if is_old else fates.get((row.session, row.seq), CUT))
+                for row, is_old in rows.items
+            ),
+            before=rows.before,
+            messages=tuple(history.messages),
+            tokens=history.tokens,
+            summary=None if recent.summary is None else text_of(recent.summary.body),
+        )
 
     def count(self) -> int:
         """Return how many messages are visible."""
@@ -353,6 +378,38 @@ class Transcript:
         """Show what revision `n` shows, to undo a clear, a rewrite or any other change."""
         now = to_micros(self._context.clock.now())
         self._db.write(lambda tx: revisions.restore(tx, self.session_id, n, now, by=self.by))
+
+    def _make_history(
+        self,
+        recent: RecentMessages,
+        budget: HistoryBudget,
+        timestamps: Timestamps,
+        format: Format,
+        model: ModelTraits | None,
+    ) -> MadeHistory:
+        """Return the history of what was read, with the blocks that it was made from."""
+        style = Style(
+            timestamps,
+            True,
+            self._context.redactor(),
+            allow_images=format == "anthropic" or model is not None,
+            model=model,
+        )
+        if timestamps == "local":
+            style = style._replace(zone=self._db.read(self._zone))
+        candidates = [] if recent.summary is None else [Block(recent.summary)]
+        candidates += build_blocks(recent.messages)
+        # The text of a file takes at most about a half of the budget.
+        text_limit = min(MAX_TEXT, (budget.tokens or MAX_TEXT) * 2)
+        count_tokens = token_counter(style, text_limit=text_limit)
+        window = fit_history(candidates, budget, count_tokens, whole=recent.is_whole)
+        if window.result_limit is not None:
+            style = style._replace(result_limit=window.result_limit)
+        if model is not None:
+            view = self._media_view(window.blocks, model)
+            style = style._replace(media=view._replace(text_limit=text_limit))
+        messages = render(window.blocks, format, style)
+        return MadeHistory(candidates, window, messages, count_tokens)
 
     def _spans(self, tx: Transaction, newest: int | None) -> list[Span]:
         current = session_rows.current_view(tx, self.session_id)

@@ -1,0 +1,130 @@
+"""The account of a history: what became of each stored row on its way to the model.
+
+It is taken from the blocks that the history itself is rendered from, so it cannot tell another
+story: a row is shown exactly if one of those blocks has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import msgspec
+
+from tertulia.core.history.content import flatten_content, has_content
+from tertulia.core.history.repair import HIDDEN_KINDS, HISTORY_ROLES, Block
+from tertulia.core.history.shortening import count_omitted, shorten_call
+from tertulia.core.history.window import FittedHistory
+from tertulia.core.message import TOOL, USER, Message
+
+Fate = Literal["shown", "mended", "shortened", "cut", "hidden", "summed_up"]
+FATES: tuple[Fate, ...] = ("shown", "mended", "shortened", "cut", "hidden", "summed_up")
+
+Place = tuple[int, int]
+"""The log and the sequence number of a row."""
+
+
+class RowFate(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one row.
+
+    shown       the model gets it as it is stored
+    mended      the model gets it repaired, or it was left out because it was damaged (`is_given`)
+    shortened   the model gets it without `characters` in the middle
+    cut         it did not fit into the budget
+    hidden      it is not for the model: a command, or bookkeeping
+    summed_up   a summary stands for it
+    """
+
+    fate: Fate
+    detail: str | None = None
+    characters: int = 0
+    is_given: bool = False
+
+
+CUT = RowFate(fate="cut")
+SUMMED_UP = RowFate(fate="summed_up")
+
+
+def account_for(
+    rows: Iterable[Message], candidates: Sequence[Block], window: FittedHistory
+) -> dict[Place, RowFate]:
+    """Return what became of each row that a history was made from.
+
+    `candidates` are the blocks of all of them, `window` those that fitted, after they were
+    rendered: rendering makes the ids of calls unique.
+    """
+    given = _fates_of(window.blocks, window.result_limit)
+    complete = {place for block in candidates for place in _places(block)}
+    fates: dict[Place, RowFate] = {}
+    for row in rows:
+        place = row.session, row.seq
+        if place in given:
+            fates[place] = given[place]
+        elif row.kind in HIDDEN_KINDS or row.role not in HISTORY_ROLES:
+            fates[place] = RowFate(fate="hidden", detail=row.kind or f"the role {row.role}")
+        elif place in complete:
+            fates[place] = CUT
+        else:
+            fates[place] = RowFate(fate="mended", detail=_why_left_out(row))
+    return fates
+
+
+def _fates_of(blocks: Iterable[Block], limit: int | None) -> dict[Place, RowFate]:
+    fates: dict[Place, RowFate] = {}
+    for block in blocks:
+        fates[block.row.session, block.row.seq] = _fate_of_block(block, limit)
+        for result in block.results:
+            if result.row is not None:
+                place = result.row.session, result.row.seq
+                fates[place] = _fate_of_result(result.row, result.call_id, limit)
+    return fates
+
+
+def _fate_of_block(block: Block, limit: int | None) -> RowFate:
+    missing = sum(result.row is None for result in block.results)
+    stored = block.row.body.get("tool_calls")
+    calls = stored if isinstance(stored, list) else [stored]
+    if missing:
+        plural = "a call has no result" if missing == 1 else f"{missing} calls have no result"
+        return RowFate(fate="mended", detail=plural, is_given=True)
+    if any(all(call is not each for each in calls) for call in block.calls):
+        return RowFate(fate="mended", detail="a call was put right", is_given=True)
+    body = block.row.body
+    if block.row.role == USER and not body.get("media") and not has_content(body.get("content")):
+        return RowFate(fate="mended", detail="an empty message", is_given=True)
+    omitted = 0 if limit is None else sum(_omitted_arguments(call, limit) for call in block.calls)
+    if omitted:
+        return RowFate(fate="shortened", characters=omitted, is_given=True)
+    return RowFate(fate="shown", is_given=True)
+
+
+def _fate_of_result(row: Message, call_id: str, limit: int | None) -> RowFate:
+    if limit is not None:
+        omitted = count_omitted(flatten_content(row.body.get("content")), limit)
+        if omitted:
+            return RowFate(fate="shortened", characters=omitted, is_given=True)
+    if row.body.get("tool_call_id") != call_id:
+        return RowFate(fate="mended", detail="it was assigned to its call", is_given=True)
+    return RowFate(fate="shown", is_given=True)
+
+
+def _omitted_arguments(call: dict[str, object], limit: int) -> int:
+    return max(0, _arguments_length(call) - _arguments_length(shorten_call(call, limit)))
+
+
+def _arguments_length(call: dict[str, object]) -> int:
+    function = call.get("function")
+    return len(str(function.get("arguments", ""))) if isinstance(function, dict) else 0
+
+
+def _why_left_out(row: Message) -> str:
+    if row.role == TOOL:
+        return "left out: no call is without a result"
+    return "left out: it is empty"
+
+
+def _places(block: Block) -> Iterable[Place]:
+    yield block.row.session, block.row.seq
+    for result in block.results:
+        if result.row is not None:
+            yield result.row.session, result.row.seq
