@@ -117,6 +117,10 @@ def test_list_shows_what_gateways_report(cli: CommandLine, config: Path, demo: D
     (status,) = cli.json("platforms", "list")
     assert (status["state"], status["problem"]) == ("problem", "Token revoked.")
     assert "Token revoked." in cli("platforms", "list").stdout
+    report = cli.json("doctor", expect=1)
+    (finding,) = [finding for finding in report["findings"] if finding["name"] == "pigeon"]
+    assert (finding["state"], finding["detail"]) == ("problem", "Token revoked.")
+    assert finding["advice"] == "Ask it: tertulia platforms check pigeon"
 
 
 def test_check_asks_the_platform(cli: CommandLine, config: Path) -> None:

@@ -9,17 +9,19 @@ from pathlib import Path
 
 import pytest
 
+import tertulia
 from tertulia import Usage
 from tertulia.agents import ParrotAgent, Step
 from tertulia.agents.base import Event, ModelUsage, Request
 from tertulia.platforms.web import WebAdapter
+from tertulia.records.listeners import Connection
 from tests.http.served_gateway import served_gateway
 
 
 def test_metrics_count_turns_tokens_and_queues(tmp_path: Path) -> None:
     with served_gateway(tmp_path / "talk.db", adapters=[WebAdapter()]) as server:
         with server.client() as client:
-            assert client.get("/readyz").json() == {"status": "ok"}
+            assert client.get("/readyz").json() == {"status": "ok", "accounts_with_problems": 0}
             client.post("/turns", json={"text": "hola"})
             client.post("/web/den/messages", json={"text": "hola"})
             metrics = client.get("/metrics").text
@@ -30,6 +32,20 @@ def test_metrics_count_turns_tokens_and_queues(tmp_path: Path) -> None:
         assert 'tertulia_inbox{state="waiting"}' in metrics
         with server.client("ana") as client:
             assert client.get("/metrics").status_code == 403
+
+
+def test_account_in_trouble_is_counted_and_keeps_nobody_from_working(tmp_path: Path) -> None:
+    where = tmp_path / "talk.db"
+    with served_gateway(where, adapters=[WebAdapter()]) as server, server.client() as client:
+        with tertulia.open(where) as store:
+            for node in ("n1", "n2"):
+                trouble = Connection(
+                    platform="email", account="", node=node, listening=False, problem="Refused."
+                )
+                store.listeners.report(trouble)
+        ready = client.get("/readyz")
+        assert (ready.status_code, ready.json()["accounts_with_problems"]) == (200, 1)
+        assert "tertulia_accounts_with_problems 1.0" in client.get("/metrics").text
 
 
 class PricedAgent(ParrotAgent):

@@ -64,6 +64,9 @@ def doctor(options: CommandOptions) -> None:
         # A wrong configuration may name the wrong store; only one that was named is looked at.
         location = locations.store_location(options) if is_readable else options.store
         findings = [*examine(location), *findings]
+        has_store = {("store", "ok"), ("schema", "ok")} <= {(f.name, f.state) for f in findings}
+        if is_readable and has_store:
+            findings += _accounts(options)
     has_problem = any(finding.state == "problem" for finding in findings)
     if options.json:
         items = [finding._asdict() for finding in findings]
@@ -83,6 +86,20 @@ def examine(location: str | None) -> Iterator[Finding]:
     yield _prices()
     if location is not None:
         yield from _store(location)
+
+
+def _accounts(options: CommandOptions) -> Iterator[Finding]:
+    """Report the accounts of chat apps, as the running gateways see them."""
+    from tertulia.cli.platforms import account_statuses
+
+    for status in account_statuses(options):
+        name = f"{status.name}/{status.account}" if status.account else status.name
+        if status.state != "problem":
+            yield Finding(name, "ok", status.state)
+            continue
+        check = f"tertulia platforms check {status.name}"
+        advice = f"{check} --account {status.account}" if status.account else check
+        yield Finding(name, "problem", status.problem or "it does not listen", f"Ask it: {advice}")
 
 
 def has_wal_reset_bug(version: str) -> bool:

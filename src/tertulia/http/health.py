@@ -27,6 +27,11 @@ class Health(msgspec.Struct, frozen=True):
     status: Literal["ok"] = "ok"
 
 
+class Readiness(Health, frozen=True):
+    # Accounts of chat apps in trouble. They keep no other work from being done.
+    accounts_with_problems: int = 0
+
+
 class PrometheusMetrics:
     """Counters of a gateway since its start, and the lengths of its queues."""
 
@@ -61,6 +66,11 @@ class PrometheusMetrics:
             registry=self.registry,
         )  # fmt: skip
 
+        self._problems = Gauge(
+            "tertulia_accounts_with_problems", "Accounts of chat apps that do not work now.",
+            registry=self.registry,
+        )  # fmt: skip
+
     def turn_ended(self, platform: str, outcome: str, seconds: float) -> None:
         """Count a turn that has ended."""
         self._turns.labels(platform, outcome).inc()
@@ -83,6 +93,7 @@ class PrometheusMetrics:
         for delivery_state in _unsent_states():
             outbox_page = await store.outbox.find(state=delivery_state, limit=_COUNT_LIMIT)
             self._outbox.labels(delivery_state).set(len(outbox_page.items))
+        self._problems.set(await _count_problems(store))
         return generate_latest(self.registry)
 
 
@@ -94,14 +105,20 @@ async def check_health(call: ApiCall) -> Health:
     return Health()
 
 
-async def check_readiness(call: ApiCall) -> Health:
+async def check_readiness(call: ApiCall) -> Readiness:
     if call.api.is_draining:
         raise StoreUnavailable("The gateway is stopping.", retry_after=5)
     await call.api.store.sessions.has_any()
     free = await call.api.store.free_bytes()
     if free is not None and free < _MIN_FREE_BYTES:
         raise StoreFull("The disk of the store is full.", hint="Free some space.", retry_after=30)
-    return Health()
+    return Readiness(accounts_with_problems=await _count_problems(call.api.store))
+
+
+async def _count_problems(store: aio.Store) -> int:
+    connections = await store.listeners.connections()
+    troubled = [each for each in connections if each.is_fresh and each.problem]
+    return len({(connection.platform, connection.account) for connection in troubled})
 
 
 async def read_metrics(call: ApiCall) -> Response:
@@ -116,7 +133,7 @@ TABLE = (
     ),
     Operation(
         method="GET", path="/readyz", summary="Report that the store responds and has space.",
-        act=check_readiness, role=None, answer=Health,
+        act=check_readiness, role=None, answer=Readiness,
     ),
     Operation(
         method="GET", path="/metrics", summary="Metrics for Prometheus.",
