@@ -61,7 +61,7 @@ class TestUnexpectedErrors:
         def broken(*args: object) -> None:
             raise ZeroDivisionError
 
-        monkeypatch.setattr("tertulia.cli.locations.open_existing_store", broken)
+        monkeypatch.setattr("tertulia.cli.locations.open_to_read", broken)
         with pytest.raises(ZeroDivisionError):
             main(["sessions", "list"])
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from tertulia import open as open_store
 from tertulia.cli import locations
 from tertulia.install_command import upgrade_command
 from tests.cli.conftest import CommandLine, Demo
@@ -115,3 +116,43 @@ def test_store_option_variable_and_default(
     assert cli.json("sessions", "list", "--store", demo.path)
     assert cli.json("--store", none, "sessions", "list", "--store", f"sqlite:///{demo.path}")
     cli("--store", demo.path, "sessions", "list", "--store", none, expect=5)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["sessions", "list"],
+        ["sessions", "show", "last"],
+        ["sessions", "search", "Lisboa"],
+        ["sessions", "explain", "last"],
+        ["usage"],
+        ["people", "list"],
+        ["store", "backup", "elsewhere.db"],
+    ],
+)
+def test_store_that_cannot_be_written_can_be_read(
+    demo: Demo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    """Root may write everything, so the rights of the file alone would not show it."""
+    folder = tmp_path / "medium"
+    folder.mkdir()
+    with open_store(demo.path) as store:
+        store.backup(str(folder / "copy.db"))
+    before = (folder / "copy.db").read_bytes()
+    (folder / "copy.db").chmod(0o400)
+    folder.chmod(0o500)
+    monkeypatch.setattr(locations, "may_write", lambda path: not path.startswith(str(folder)))
+    monkeypatch.chdir(tmp_path)
+    try:
+        assert CommandLine(str(folder / "copy.db"))(*command).stdout
+        assert [path.name for path in folder.iterdir()] == ["copy.db"]
+        assert (folder / "copy.db").read_bytes() == before
+    finally:
+        folder.chmod(0o700)
+
+
+def test_rights_decide_whether_a_store_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "talk.db"
+    path.touch()
+    assert locations.may_write(str(path))
+    assert not locations.may_write(str(tmp_path / "missing/talk.db"))

@@ -29,7 +29,16 @@ def test_facts_leave_out_empty_values(store: Store, demo: Demo) -> None:
         table = session_details.facts(store.sessions.require(session_id), 4)
         return {str(cell) for cell in table.columns[0].cells}
 
-    assert names(demo.old) - names(demo.hostile) == {"title", "ended", "model", "tokens", "cost"}
+    assert names(demo.old) - names(demo.hostile) == {"title", "ended", "cost"}
+
+
+def test_details_are_shown_on_request_only(store: Store, demo: Demo) -> None:
+    session = store.sessions.set_metadata(demo.old, {"imported": {"a": 1}})
+    for whole in (False, True):
+        table = session_details.facts(session, 4, whole=whole)
+        names = {str(cell) for cell in table.columns[0].cells}
+        assert ("metadata" in names) is whole
+        assert ("key" in names) is whole
 
 
 def test_hits_of_deleted_sessions_are_skipped(

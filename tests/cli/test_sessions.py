@@ -23,13 +23,13 @@ class TestList:
     def test_list_prints_a_table(self, cli: CommandLine, demo: Demo) -> None:
         lines = cli("sessions", "list").stdout.splitlines()
         assert lines[0].split() == [
-            "id", "name", "platform", "state", "active", "messages", "tokens", "cost",
+            "name", "where", "active", "messages", "tokens", "cost", "id",
         ]  # fmt: skip
-        assert [line.split()[0] for line in lines[1:]] == [demo.hostile, demo.new, demo.old]
+        assert [line.split()[-1] for line in lines[1:]] == [demo.hostile, demo.new, demo.old]
+        assert [line[0] for line in lines[1:]] == ["●", "●", "○"]
         assert "Viaje a Lisboa" in lines[3]
-        assert "ended: idle" in lines[3]
-        assert lines[3].split()[-3:] == ["4", "2.9k", "$0.0123"]
-        assert lines[2].split()[-3:] == ["30", "10.0k", "unknown"]
+        assert lines[3].split()[-4:-1] == ["4", "2.9k", "$0.0123"]
+        assert lines[2].split()[-4:-1] == ["30", "10.0k", "unknown"]
 
     def test_list_json_has_the_fields_of_a_session(self, cli: CommandLine, demo: Demo) -> None:
         found = cli.json("sessions", "list")
@@ -83,7 +83,10 @@ class TestList:
         cli("sessions", "rename", demo.old, "a title that is " + "very " * 15 + "long")
         set_width(width)
         lines = cli("sessions", "list").stdout.splitlines()
-        assert [line.split()[0] for line in lines[1:]] == [demo.hostile, demo.new, demo.old]
+        for line, session_id in zip(lines[1:], (demo.hostile, demo.new, demo.old), strict=True):
+            # Narrow terminals show the last part, which every command understands.
+            assert session_id.endswith(line.split()[-1])
+            assert len(line.split()[-1]) >= 8
         assert max(map(len, lines)) <= width
         assert "…" in lines[3]
 
@@ -106,14 +109,18 @@ class TestList:
 
 
 class TestShow:
+    def test_show_all_prints_key_and_tokens(self, cli: CommandLine, demo: Demo) -> None:
+        shown = cli("sessions", "show", demo.old, "--all").stdout
+        assert "agent:main:telegram:dm:42" in shown
+        assert "2,924 (input 812, output 64, cache read 2,048)" in shown
+        assert "agent:main" not in cli("sessions", "show", demo.old).stdout
+
     def test_show_prints_details_and_messages(self, cli: CommandLine, demo: Demo) -> None:
         shown = cli("sessions", "show", demo.old).stdout
         for words in (
             "Viaje a Lisboa",
             "telegram, DM with Ana López",
-            "agent:main:telegram:dm:42",
             "ended: idle",
-            "2,924 (input 812, output 64, cache read 2,048)",
             "$0.0123",
             "#1 user",
             "¿Qué tiempo hará mañana?",

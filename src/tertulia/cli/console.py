@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import socket
+from typing import TYPE_CHECKING
 
 import click
 
 from tertulia.cli import locations, output
 from tertulia.cli.options import TEXT, CliCommand, CommandOptions, json_option
-from tertulia.config.schema import HttpSection
 from tertulia.core.text import format
 from tertulia.errors import ConfigError
 from tertulia.http.settings import NO_TOKEN, is_loopback
 from tertulia.records.browsers import CODE_LIFETIME
+
+if TYPE_CHECKING:
+    from tertulia.config.schema import HttpSection
 
 _ENTRANCE = "/console/enter"
 _CONNECT_SECONDS = 1.0

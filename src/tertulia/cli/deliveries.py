@@ -38,7 +38,7 @@ def deliveries() -> None:
 @click.pass_obj
 def list_(options: CommandOptions, state: DeliveryState | None, limit: int) -> None:
     """List deliveries, oldest first. Without --state: those that are not sent yet."""
-    with locations.open_existing_store(options) as store:
+    with locations.open_to_read(options) as store:
         rows = _find(store, state, limit)
     output.print_items(options, rows, to_dict, _table, "There are no such deliveries.")
 

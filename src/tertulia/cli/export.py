@@ -67,7 +67,7 @@ def export(
     )
     locations.require_utf8(target)
     with (
-        locations.open_existing_store(options) as store,
+        locations.open_to_read(options) as store,
         output.progress_bar(options, "Writing") as progress,
     ):
         result = export_to(

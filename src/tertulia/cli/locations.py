@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -103,6 +105,36 @@ def open_existing_store(options: CommandOptions) -> Store:
     if is_store_missing(location):
         raise missing_store_error(location)
     return open_store(location, store_settings(options))
+
+
+@contextmanager
+def open_to_read(options: CommandOptions) -> Iterator[Store]:
+    """Open the store for a command that changes nothing; it may lie where nothing can be written.
+
+    SQLite must write beside a store even to read it. So one that cannot be written, a backup on
+    other media for example, is read from a private copy, which is deleted with the block.
+    """
+    location = store_location(options)
+    if is_store_missing(location):
+        raise missing_store_error(location)
+    path = public_name(location)
+    if is_server(location) or not os.path.isfile(path) or may_write(path):
+        with open_store(location, store_settings(options)) as store:
+            yield store
+        return
+    with tempfile.TemporaryDirectory(prefix="tertulia-") as folder:
+        copy = os.path.join(folder, "copy.db")
+        for suffix in ("", "-wal"):
+            if os.path.exists(path + suffix):
+                shutil.copyfile(path + suffix, copy + suffix)
+        with open_store(copy, store_settings(options)) as store:
+            yield store
+
+
+def may_write(path: str) -> bool:
+    """Return whether this user may write a file, and create others in its folder."""
+    folder = os.path.dirname(os.path.abspath(path))
+    return os.access(path, os.W_OK) and os.access(folder, os.W_OK)
 
 
 def store_settings(options: CommandOptions) -> Settings:

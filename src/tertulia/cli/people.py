@@ -36,7 +36,7 @@ def people() -> None:
 @click.pass_obj
 def list_(options: CommandOptions, role: Role | None, limit: int) -> None:
     """List the people the agent knows. `tertulia pair list` shows those who ask to be let in."""
-    with locations.open_existing_store(options) as store:
+    with locations.open_to_read(options) as store:
         rows = store.people.find(role=role, limit=limit)
     output.print_items(options, rows, to_dict, _table, "There are no such people.")
 

@@ -26,7 +26,7 @@ def ps(options: CommandOptions) -> None:
 
     The states are those in the store; a running gateway updates them every second.
     """
-    with locations.open_existing_store(options) as store:
+    with locations.open_to_read(options) as store:
         processes = store.processes.find()
     output.print_items(options, processes, to_dict, _table, "There are no processes.")
 

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
+# What only `--all` shows: identifiers for programs, and what another system stored with a session.
+_DETAILS = frozenset({"account", "key", "began", "model", "tokens", "metadata"})
+
+
 def to_dict(session: Session) -> dict[str, Any]:
     """Return a session for JSON output, under the names of its fields."""
     fields = session.to_dict()
@@ -30,15 +34,15 @@ def short_name(session: Session) -> str:
     return output.display_line(format.session_name(session), titles.MAX_LENGTH)
 
 
-def facts(session: Session, length: int) -> Table:
-    """Return a table of everything about a session except its messages; it has `length`."""
+def facts(session: Session, length: int, *, whole: bool = False) -> Table:
+    """Return a table of what matters about a session of `length` messages; `whole`: of all."""
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in _fact_lines(session, length):
-        if value:
+        if value and (whole or name not in _DETAILS):
             table.add_row(name, output.plain_text(value, style="bold" if name == "title" else ""))
     return table
 

@@ -64,22 +64,29 @@ _id_argument = click.argument(
 @json_option
 @click.pass_obj
 def list_(options: CommandOptions, /, **filters: Any) -> None:
-    """List sessions, newest activity first."""
+    """List sessions, newest activity first: ● goes on, ○ has ended."""
     with (
-        locations.open_existing_store(options) as store,
+        locations.open_to_read(options) as store,
         output.spinner(options, "Searching sessions …"),
     ):
         if filters["text"] is not None:
             store.settle()  # index the newest messages and titles first
         page = store.sessions.find(**filters)
-        lengths = _count_messages(store, () if options.json else page.items)
+        shown = () if options.json else page.items
+        lengths = _count_messages(store, shown)
+        names = {
+            session.id: session_list.name_of(
+                session, None if session.title else store.sessions.suggest_title(session.id)
+            )
+            for session in shown
+        }
     if options.json:
         output.print_json([session_details.to_dict(session) for session in page.items])
     elif not page.items:
         output.print_text(options, _no_sessions_text(filters))
     else:
         width = output.console(options).width
-        output.print_renderables(options, session_list.table(page.items, lengths, width))
+        output.print_renderables(options, session_list.table(page.items, names, lengths, width))
         if page.next is not None:
             output.print_text(
                 options, f"\nThere are more sessions. Continue with: --cursor {page.next}"
@@ -94,7 +101,9 @@ def list_(options: CommandOptions, /, **filters: Any) -> None:
     type=click.IntRange(0),
     help=f"How many messages. Default: {DEFAULT_NEWEST}, with --json all.",
 )
-@click.option("--all", "show_all", is_flag=True, help="All messages, none of them cut.")
+@click.option(
+    "--all", "show_all", is_flag=True, help="All messages, none of them cut, and all details."
+)
 @json_option
 @click.pass_obj
 def show(options: CommandOptions, session_id: str, newest: int | None, show_all: bool) -> None:
@@ -103,7 +112,7 @@ def show(options: CommandOptions, session_id: str, newest: int | None, show_all:
 
     if newest is None and not show_all and not options.json:
         newest = DEFAULT_NEWEST
-    with locations.open_existing_store(options) as store, output.spinner(options, "Reading …"):
+    with locations.open_to_read(options) as store, output.spinner(options, "Reading …"):
         session = resolve(store, session_id)
         transcript = store.transcript(session.id)
         messages = transcript.entries(newest=None if show_all else newest)
@@ -111,7 +120,7 @@ def show(options: CommandOptions, session_id: str, newest: int | None, show_all:
     if options.json:
         output.print_json(transcript_view.to_dict(session, messages))
         return
-    facts = session_details.facts(session, length)
+    facts = session_details.facts(session, length, whole=show_all)
     output.print_renderables(options, facts, *_omitted_line(length - len(messages)))
     transcript_view.print_messages(output.console(options), messages, whole=show_all)
 
@@ -137,7 +146,7 @@ def search(options: CommandOptions, /, query: tuple[str, ...], **filters: Any) -
     ends in * matches all words that begin with it.
     """
     text = " ".join(query)
-    with locations.open_existing_store(options) as store:
+    with locations.open_to_read(options) as store:
         with output.spinner(options, "Updating the search index …"):
             store.settle()
         hits = store.search(text, **filters).items
@@ -156,7 +165,7 @@ def search(options: CommandOptions, /, query: tuple[str, ...], **filters: Any) -
 @click.pass_obj
 def explain(options: CommandOptions, session_id: str) -> None:
     """Explain why a session began, continued and ended."""
-    with locations.open_existing_store(options) as store:
+    with locations.open_to_read(options) as store:
         session = resolve(store, session_id)
         text = store.sessions.explain(session.id)
     output.print_result(options, {"id": session.id, "lines": text.splitlines()}, text)
@@ -250,7 +259,7 @@ def export(
     from tertulia.transfer.exporters import export as exports
 
     form = "json" if options.json else form
-    with locations.open_existing_store(options) as store, output.spinner(options, "Writing …"):
+    with locations.open_to_read(options) as store, output.spinner(options, "Writing …"):
         session_id = resolve(store, session_id).id
         document = exports.document(store, session_id, form, redact=redact or None)
         with _open_target(target, force) as stream:

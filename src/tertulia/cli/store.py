@@ -70,14 +70,15 @@ def backup(options: CommandOptions, target: str) -> None:
     """Copy the store to a new FILE while it is in use."""
     _require_folder(locations.require_utf8(target))
     with (
-        locations.open_existing_store(options) as opened_store,
+        locations.open_to_read(options) as opened_store,
         locations.private_files(),
         output.progress_bar(options, "Copying") as progress,
     ):
         opened_store.backup(target, progress=progress)
     count = os.path.getsize(target)
     if options.json:
-        output.print_json({"store": opened_store.path, "backup": target, "bytes": count})
+        location = public_name(locations.store_location(options))
+        output.print_json({"store": location, "backup": target, "bytes": count})
     else:
         output.print_text(
             options, f"{opened_store.path} was copied to {target} ({format.byte_size(count)})."

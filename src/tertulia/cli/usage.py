@@ -42,7 +42,7 @@ def usage(options: CommandOptions, by: Grouping, since: str | None, until: str |
     zone = machine_zone()
     since_at = None if since is None else parse_time(since, zone, option="--since")
     until_at = None if until is None else parse_time(until, zone, option="--until", is_end=True)
-    with locations.open_existing_store(options) as store, output.spinner(options, "Summing …"):
+    with locations.open_to_read(options) as store, output.spinner(options, "Summing …"):
         sums = store.usage.sum(by, since=since_at, until=until_at)
     if options.json:
         output.print_json(_to_dict(by, since_at, until_at, sums))
