@@ -85,6 +85,7 @@ class SlackAdapter(Adapter):
         self._signing_secret = signing_secret
         self._connections = connections
         self.identity: event_reader.BotIdentity | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None  # in which it listens
         self._commands: tuple[str, ...] = ()
         self._receive: Receive | None = None
         self._needs_check = asyncio.Event()
@@ -104,6 +105,7 @@ class SlackAdapter(Adapter):
     async def listen(self, receive: Receive) -> None:
         """Hand over every event until cancelled; raise `AccountProblem` for a refused token."""
         self._receive = receive
+        self.loop = asyncio.get_running_loop()
         attempts = 0
         try:
             while True:
@@ -179,7 +181,10 @@ class SlackAdapter(Adapter):
 
     async def _accept(self, payload: Mapping[str, Any]) -> None:
         """Store an event; raise an `Error` if it has to be sent again."""
-        adapters = sorted(self._siblings, key=lambda adapter: adapter is not self)
+        loop = asyncio.get_running_loop()
+        # Another gateway may run in this process, in a loop of its own.
+        siblings = [item for item in self._siblings if item.loop in (None, loop)]
+        adapters = [self, *(adapter for adapter in siblings if adapter is not self)]
         for adapter in adapters:
             if adapter.identity is not None and event_reader.is_for(payload, adapter.identity):
                 await adapter.hand_over(payload, adapter.identity)

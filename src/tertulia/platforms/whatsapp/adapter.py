@@ -94,6 +94,7 @@ class WhatsAppAdapter(Adapter):
     ) -> None:
         self.account = account
         self.phone_number_id = phone_number_id
+        self.loop: asyncio.AbstractEventLoop | None = None  # in which it listens
         self._api = GraphApi(token, base_url)
         self._app_secret = app_secret
         self._verify_token = verify_token
@@ -111,6 +112,7 @@ class WhatsAppAdapter(Adapter):
 
     async def listen(self, receive: Receive) -> None:
         """Accept notifications until cancelled; raise `AccountProblem` for a refused token."""
+        self.loop = asyncio.get_running_loop()
         attempts = 0
         try:
             while True:
@@ -181,7 +183,10 @@ class WhatsAppAdapter(Adapter):
 
     def _adapter_of(self, value: Mapping[str, Any]) -> WhatsAppAdapter | None:
         number_id = notifications.number_id_of(value)
-        for adapter in self._siblings:
+        loop = asyncio.get_running_loop()
+        # Another gateway may run in this process, in a loop of its own.
+        siblings = (adapter for adapter in self._siblings if adapter.loop is loop)
+        for adapter in (self, *siblings):
             if adapter.phone_number_id == number_id:
                 return adapter
         log.warning("whatsapp: a notification for a number without an account is skipped")
