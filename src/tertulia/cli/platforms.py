@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -103,24 +105,47 @@ def add(options: CommandOptions, name: str, account: str) -> None:
     path = locations.config_path(options)
     _refuse_configured(options, name, account)
     if definition.guide and not options.json:
-        output.print_text(options, definition.guide)
-    answers = {
-        question.key: click.prompt(
-            question.question,
-            default=question.default,
-            hide_input=question.is_secret,
-            err=options.json,
-        ).strip()
-        for question in definition.setup
-    }
-    section = _section(name, account, answers)
-    identity = identify(section)
+        output.print_text(options, _wrap(definition.guide))
+    answers: dict[str, str] = {}
+    while True:
+        answers = _ask(definition, answers, options)
+        try:
+            identity = identify(_section(name, account, answers))
+        except Error as problem:
+            # A person who mistyped one thing need not type the others again.
+            if options.json or not sys.stdin.isatty():
+                raise
+            output.print_text(options, hide_secrets(_wrap(str(problem))))
+            output.print_text(options, "Once more; Enter repeats an answer, Ctrl-C gives up.")
+        else:
+            break
     append_section(path, section_name(name, account), answers)
     if options.json:
         output.print_json({"name": name, "account": account, "identity": identity, "config": path})
         return
     output.print_text(options, f"Connected: {identity}. Written to {path}.")
-    output.print_text(options, definition.pairing or _PAIRING)
+    output.print_text(options, _wrap(definition.pairing or _PAIRING))
+
+
+def _ask(
+    definition: PlatformDefinition, before: Mapping[str, str], options: CommandOptions
+) -> dict[str, str]:
+    """Ask the questions of a platform; what was answered before is repeated with Enter."""
+    answers = {}
+    for question in definition.setup:
+        default = question.default if question.is_secret else before.get(question.key)
+        default = question.default if default is None else default
+        answer = click.prompt(
+            question.question, default=default, show_default=bool(default),
+            hide_input=question.is_secret, err=options.json,
+        )  # fmt: skip
+        answers[question.key] = answer.strip()
+    return answers
+
+
+def _wrap(text: str) -> str:
+    """Return a paragraph in lines that fit into the terminal."""
+    return click.wrap_text(text, min(shutil.get_terminal_size().columns, 100))
 
 
 _PAIRING = (
@@ -275,11 +300,14 @@ def _require_definition(name: str) -> PlatformDefinition:
 
 def _section(name: str, account: str, answers: Mapping[str, Any]) -> AccountSection:
     """Return the section that the answers make; raise `ConfigError` if one is wrong."""
-    from tertulia.config.load import ConfigReader, Origin
+    from tertulia.config.load import PREFIX, read_values
 
     values = {key: value for key, value in answers.items() if value}
     table = {"accounts": {account: values}} if account else values
-    config = ConfigReader(Origin("", {})).config({"platforms": {name: table}})
+    # Variables count too: TERTULIA_PLATFORMS_TELEGRAM_BASE_URL names a server of one's own.
+    own = f"{PREFIX}PLATFORMS_{name}_".upper()
+    environ = {key: value for key, value in os.environ.items() if key.startswith(own)}
+    config = read_values({"platforms": {name: table}}, environ)
     sections = {section.account: section for section in config.accounts()}
     return sections[account]
 

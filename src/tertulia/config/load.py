@@ -68,6 +68,13 @@ def load_config(path: str | None, environ: Mapping[str, str]) -> LoadedConfig:
     return LoadedConfig(ConfigReader(origin).config(values), path, names)
 
 
+def read_values(values: dict[str, Any], environ: Mapping[str, str]) -> Config:
+    """Return the configuration of values that are not in a file, and of environment variables."""
+    origin = Origin("", {})
+    _ = [*_apply_variables(values, environ, origin)]
+    return ConfigReader(origin).config(values)
+
+
 def find_problems(path: str | None, environ: Mapping[str, str]) -> list[ConfigError]:
     """Return every mistake in a file and in variables, in the order in which they are met.
 

@@ -446,7 +446,8 @@ class EmailAdapter(Adapter):
                 raise AccountProblem(refusal.message, hint="Check folder.") from None
         smtp = await SmtpConnection.open(self._smtp, self._user, self._password)
         smtp.close()
-        line = f"{self._address} ({len(uids)} mails in {self._settings.folder})"
+        count = f"{len(uids)} mail{'' if len(uids) == 1 else 's'}"
+        line = f"{self._address} ({count} in {self._settings.folder})"
         expected = (self._settings.auth_server or "").lower()
         if self._settings.senders == "verified" and names and expected not in names:
             others = ", ".join(dict.fromkeys(names))
