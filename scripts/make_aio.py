@@ -34,6 +34,7 @@ CLASSES = (
     ("tertulia.records.processes", "Processes"),
     ("tertulia.records.listeners", "Listeners"),
     ("tertulia.records.media", "MediaFiles"),
+    ("tertulia.records.chat_chains", "ChatChains"),
     ("tertulia.records.browsers", "Browsers"),
     ("tertulia.records.approvals", "Approvals"),
     ("tertulia.records.queues.review", "QueueReview"),
@@ -82,6 +83,7 @@ STORE = '''
         self.processes = Processes(store.processes, executor)
         self.listeners = Listeners(store.listeners, executor)
         self.media = MediaFiles(store.media, executor)
+        self.chat_chains = ChatChains(store.chat_chains, executor)
         self.browsers = Browsers(store.browsers, executor)
         self.queues = QueueReview(store.queues, executor)
         self.nodes = Nodes(store.nodes, executor)

@@ -60,6 +60,7 @@ class Store:
         self.processes = records.processes
         self.listeners = records.listeners
         self.media = records.media
+        self.chat_chains = records.chat_chains
         self.browsers = records.browsers
         self.approvals = records.approvals
         self.queues = records.queues

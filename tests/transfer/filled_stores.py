@@ -225,6 +225,8 @@ def everything(store: Store) -> None:
     store.mcp_pins.note_seen("files", {"read": {"name": "read", "hash": "1"}})
     store.mcp_pins.note_seen("files", {"read": {"name": "read", "hash": "2"}})
     store.media.put(b"a file that no message holds yet", name="notes.txt")
+    for session in store.sessions.find(limit=1).items:
+        store.chat_chains.put("what was said", session.id, 1)
     store.memories.add(ANA, "Ana sails.")
     forget_a_message(store)
     store.memories.switch(BEN.with_fields(chat_id="9", user_id="9"), on=False)

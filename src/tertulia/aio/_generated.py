@@ -29,6 +29,7 @@ from tertulia.core.target import ORIGIN
 from tertulia.core.usage import Usage
 from tertulia.records import approvals as sync_approvals
 from tertulia.records import browsers as sync_browsers
+from tertulia.records import chat_chains as sync_chat_chains
 from tertulia.records import listeners as sync_listeners
 from tertulia.records import mcp_pins as sync_mcp_pins
 from tertulia.records import media as sync_media
@@ -42,6 +43,7 @@ from tertulia.records import schedules as sync_schedules
 from tertulia.records import usage as sync_usage
 from tertulia.records.approval_rows import Approval
 from tertulia.records.browsers import Browser, SignedIn
+from tertulia.records.chat_chains import ChainMatch
 from tertulia.records.links import LinkedChat, PendingLink
 from tertulia.records.listeners import LEASE_SECONDS, Connection, ListenerLease
 from tertulia.records.mcp_pins import Definitions, PinnedTools
@@ -1309,6 +1311,25 @@ class MediaFiles:
         return await self.executor.run(self.sync.clean)
 
 
+class ChatChains:
+    """The answers of a store by what was said up to them."""
+
+    def __init__(self, record: sync_chat_chains.ChatChains, executor: ThreadExecutor) -> None:
+        self.sync = record
+        self.executor = executor
+
+    async def put(self, digest: str, session_id: str, seq: int) -> None:
+        """Store where a conversation stands; nothing happens if the session is gone."""
+        await self.executor.run(self.sync.put, digest, session_id, seq)
+
+    async def find(self, digest: str, *, key: str | None = None) -> ChainMatch | None:
+        """Return the answer to go on from, or None; with `key` only in that conversation.
+
+        One that ends its session comes first, then the newest.
+        """
+        return await self.executor.run(self.sync.find, digest, key=key)
+
+
 class Browsers:
     """The signed-in browsers of a store."""
 
@@ -1639,6 +1660,7 @@ class Store:
         self.processes = Processes(store.processes, executor)
         self.listeners = Listeners(store.listeners, executor)
         self.media = MediaFiles(store.media, executor)
+        self.chat_chains = ChatChains(store.chat_chains, executor)
         self.browsers = Browsers(store.browsers, executor)
         self.queues = QueueReview(store.queues, executor)
         self.nodes = Nodes(store.nodes, executor)

@@ -28,6 +28,7 @@ from tertulia.gateway.agent_turn import AgentTurn, MessageToAnswer, Observe, Tur
 from tertulia.gateway.interrupts import TurnSignals
 from tertulia.gateway.media_preparer import PreparedMessage
 from tertulia.gateway.request_files import store_files, store_files_of
+from tertulia.gateway.side_request import ask_aside
 from tertulia.records.queues.inbox import claim_person
 
 if TYPE_CHECKING:
@@ -139,6 +140,26 @@ class Responder:
             is_patient=request.origin is not None,
         ):
             return await self._answer(request, observe)
+
+    async def answer_apart(
+        self,
+        source: Source,
+        messages: Sequence[dict[str, Any]],
+        *,
+        instructions: str = "",
+        session_id: str,
+    ) -> AgentReply:
+        """Answer messages outside of any conversation; only their usage is stored, in a session.
+
+        Raises `LimitExceeded` if too many turns are running.
+        """
+        async with self._pipeline.slots.slot(claim_person(source), seconds=self._wait):
+            text, usages = await ask_aside(self._pipeline.agent, messages, system=instructions)
+        total = Usage()
+        for usage in usages:
+            await self.store.usage.add(session_id, usage)
+            total = _sum(total, usage)
+        return AgentReply(session_id=session_id, text=text, usage=total)
 
     async def _answer(self, request: AgentRequest, observe: Observe | None) -> AgentReply:
         if request.past:

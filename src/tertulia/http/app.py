@@ -19,12 +19,13 @@ from tertulia.http import health
 from tertulia.http.auth import Authenticator, RefusalDelay
 from tertulia.http.awaited_turn import RepeatedRequests
 from tertulia.http.browsers import CONSOLE_PATH, BrowserCookies
+from tertulia.http.client_conversations import RecentChoices
 from tertulia.http.errors import ErrorBody, ErrorDetail, json_response
 from tertulia.http.event_stream import StreamLimit
 from tertulia.http.guard import BrowserGuard
 from tertulia.http.operations import TABLE
 from tertulia.http.routing import describe_api, routes
-from tertulia.http.settings import HttpSettings
+from tertulia.http.settings import HttpSettings, Token
 from tertulia.platforms.web import WebAdapter
 from tertulia.platforms.webhook import WebhookAdapter
 
@@ -38,6 +39,7 @@ class Api:
         self.authenticator = Authenticator(settings)
         self.cookies = BrowserCookies(self)
         self.repeated = RepeatedRequests()
+        self.choices = RecentChoices()
         self.refusals = RefusalDelay(settings.refusal_seconds)
         self.streams = StreamLimit(settings.streams_per_token)
         self.responder = Responder(gateway.pipeline, wait=settings.wait_seconds)
@@ -59,6 +61,10 @@ class Api:
         """The names by which a request may call the agent: its own, and that of its model."""
         names = (self.agent_name, getattr(self.gateway.agent, "model", None))
         return tuple(dict.fromkeys(name for name in names if isinstance(name, str)))
+
+    def token_of(self, name: str) -> Token | None:
+        """Return the token of that name, or None."""
+        return next((token for token in self.settings.tokens if token.name == name), None)
 
     def derive_key(self, purpose: str) -> bytes:
         """Return a secret key of this installation for one purpose."""

@@ -18,8 +18,12 @@ from tertulia.core.usage import Usage
 from tertulia.errors import ConfigError, Error, NotFound
 from tertulia.gateway.request_reply import AgentReply, AgentRequest
 from tertulia.http import conversation_id, openai_requests
-from tertulia.http.auth import API
 from tertulia.http.awaited_turn import MessageName, reply_to
+from tertulia.http.client_conversations import (
+    OPEN_WEBUI_HEADER,
+    ClientConversation,
+    choose_conversation,
+)
 from tertulia.http.errors import error_detail, json_response
 from tertulia.http.event_stream import PING, StreamedTurn, format_event
 from tertulia.http.routing import ApiCall, Operation
@@ -41,6 +45,8 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     tools: list[Any] | None = None
     user: str | None = None
     conversation: str | None = None
+    n: int | None = None
+    response_format: dict[str, Any] | None = None
 
 
 class ResponseRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +60,8 @@ class ResponseRequest(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None = None
     conversation: str | dict[str, Any] | None = None
     previous_response_id: str | None = None
+    text: dict[str, Any] | None = None
+    background: bool | None = None
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,17 +110,25 @@ class _PreparedTurn(msgspec.Struct, frozen=True):
     """A turn that can be run, and the names that its response repeats."""
 
     request: AgentRequest
-    conversation: str
+    conversation: ClientConversation
     message: MessageName
     model: str
 
     async def reply(self, call: ApiCall) -> AgentReply:
         """Run the turn and return its reply."""
-        return await reply_to(call.api.responder, self.request, self.message, call.request)
+        apart_in = self.conversation.apart_in
+        if apart_in is not None:
+            return await call.api.responder.answer_apart(
+                self.request.source, [{"role": "user", "content": self.request.text}],
+                instructions=self.request.instructions, session_id=apart_in,
+            )  # fmt: skip
+        reply = await reply_to(call.api.responder, self.request, self.message, call.request)
+        await self.conversation.record(call.api.store, reply)
+        return reply
 
     @property
     def headers(self) -> dict[str, str]:
-        name = self.conversation
+        name = self.conversation.name
         # A header can carry ASCII only; the body of a response carries any name.
         return {conversation_id.HEADER: name} if name.isascii() else {}
 
@@ -130,13 +146,35 @@ def _check_model(call: ApiCall, model: str | None) -> str:
     return model or call.api.agent_name
 
 
-def _prepare(call: ApiCall, conversation: conversation_id.ConversationName,
+def _refuse_options(body: CompletionRequest | ResponseRequest) -> None:
+    """Raise `ConfigError` for an option whose effect the client would miss in the answer."""
+    if isinstance(body, CompletionRequest):
+        refused = {
+            "n": body.n not in (None, 1),
+            "response_format": (body.response_format or {}).get("type", "text") != "text",
+        }
+    else:
+        form = (body.text or {}).get("format") or {}
+        refused = {
+            "text": isinstance(form, dict) and form.get("type", "text") != "text",
+            "background": bool(body.background),
+        }
+    for name, is_refused in refused.items():
+        if is_refused:
+            raise ConfigError(
+                f"The option {name} is not supported: the agent has its own settings.",
+                hint="Leave it out.",
+                field=name,
+            )
+
+
+def _prepare(call: ApiCall, conversation: ClientConversation,
              message: MessageName, *, messages: Sequence[Any],
              body: CompletionRequest | ResponseRequest,
              instructions: str | None = None) -> _PreparedTurn:  # fmt: skip
     chat = openai_requests.parse_messages(messages, is_stored=conversation.is_stored)
     request = AgentRequest(
-        source=call.caller.source(API, conversation.id),
+        source=conversation.source,
         text=chat.text,
         message_id=message.id,
         media=chat.media,
@@ -145,7 +183,7 @@ def _prepare(call: ApiCall, conversation: conversation_id.ConversationName,
         tools=openai_requests.parse_tools(body.tools),
         instructions="\n\n".join(filter(None, (instructions, chat.instructions))),
     )
-    return _PreparedTurn(request, conversation.id, message, _check_model(call, body.model))
+    return _PreparedTurn(request, conversation, message, _check_model(call, body.model))
 
 
 def _start_stream(call: ApiCall, prepared: _PreparedTurn) -> StreamedTurn:
@@ -161,7 +199,10 @@ def _start_stream(call: ApiCall, prepared: _PreparedTurn) -> StreamedTurn:
 async def complete_chat(call: ApiCall) -> Response:
     body: CompletionRequest = call.body
     message = call.api.repeated.choose_message(call.request, call.caller.name, body)
-    conversation = conversation_id.choose_conversation(call.request, message.id, body.conversation)
+    _refuse_options(body)
+    conversation = await choose_conversation(
+        call, message, body.messages, body.conversation, streams=bool(body.stream)
+    )
     prepared = _prepare(call, conversation, message, messages=body.messages, body=body)
     if not body.stream:
         reply = await prepared.reply(call)
@@ -169,7 +210,7 @@ async def complete_chat(call: ApiCall) -> Response:
     turn = _start_stream(call, prepared)
     await turn.wait_for_first_event()
     has_usage = body.stream_options is not None and body.stream_options.include_usage
-    return call.stream(_chunks(turn, prepared.model, has_usage), prepared.headers)
+    return call.stream(_chunks(call, turn, prepared, has_usage), prepared.headers)
 
 
 def _completion(reply: AgentReply, model: str) -> ChatCompletion:
@@ -187,12 +228,14 @@ def _completion(reply: AgentReply, model: str) -> ChatCompletion:
     )
 
 
-async def _chunks(turn: StreamedTurn, model: str, has_usage: bool) -> AsyncGenerator[bytes, None]:
+async def _chunks(
+    call: ApiCall, turn: StreamedTurn, prepared: _PreparedTurn, has_usage: bool
+) -> AsyncGenerator[bytes, None]:
     head = {
         "id": _completion_id(),
         "object": "chat.completion.chunk",
         "created": int(time.time()),
-        "model": model,
+        "model": prepared.model,
     }
 
     def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
@@ -205,6 +248,7 @@ async def _chunks(turn: StreamedTurn, model: str, has_usage: bool) -> AsyncGener
             async for text in texts:
                 yield PING if text is None else chunk({"content": text})
         reply = await turn.reply()
+        await prepared.conversation.record(call.api.store, reply)
         if reply.tool_calls:
             calls = [{"index": at, **call.to_dict()} for at, call in enumerate(reply.tool_calls)]
             yield chunk({"tool_calls": calls})
@@ -243,24 +287,27 @@ async def create_response(call: ApiCall) -> Response:
     message = call.api.repeated.choose_message(call.request, call.caller.name, body)
     previous = body.previous_response_id
     key = call.api.derive_key("response ids")
-    conversation = conversation_id.choose_conversation(
-        call.request,
-        message.id,
+    _refuse_options(body)
+    messages = openai_requests.to_chat_messages(body.input)
+    conversation = await choose_conversation(
+        call,
+        message,
+        messages,
         _conversation_name(body.conversation),
         conversation_id.conversation_of_response(key, previous) if previous else None,
+        streams=bool(body.stream),
     )
     prepared = _prepare(
-        call, conversation, message, messages=openai_requests.to_chat_messages(body.input),
-        body=body, instructions=body.instructions,
-    )  # fmt: skip
+        call, conversation, message, messages=messages, body=body, instructions=body.instructions
+    )
     blank = ResponseBody(
-        id=conversation_id.create_response_id(key, conversation.id),
+        id=conversation_id.create_response_id(key, conversation.name),
         created_at=int(time.time()),
         model=prepared.model,
         status="in_progress",
         output=[],
         usage=None,
-        conversation={"id": conversation.id},
+        conversation={"id": conversation.name},
         previous_response_id=previous,
         instructions=body.instructions,
         tools=body.tools or [],
@@ -271,7 +318,7 @@ async def create_response(call: ApiCall) -> Response:
         return json_response(response, headers=prepared.headers)
     turn = _start_stream(call, prepared)
     await turn.wait_for_first_event()
-    return call.stream(_response_events(turn, blank), prepared.headers)
+    return call.stream(_response_events(call, turn, prepared, blank), prepared.headers)
 
 
 def _conversation_name(conversation: str | dict[str, Any] | None) -> Any:
@@ -338,7 +385,9 @@ class _EventWriter:
         return format_event({"type": kind, "sequence_number": self._number, **fields}, name=kind)
 
 
-async def _response_events(turn: StreamedTurn, blank: ResponseBody) -> AsyncGenerator[bytes, None]:
+async def _response_events(
+    call: ApiCall, turn: StreamedTurn, prepared: _PreparedTurn, blank: ResponseBody
+) -> AsyncGenerator[bytes, None]:
     writer = _EventWriter()
     yield writer.write("response.created", response=blank)
     yield writer.write("response.in_progress", response=blank)
@@ -350,10 +399,11 @@ async def _response_events(turn: StreamedTurn, blank: ResponseBody) -> AsyncGene
                 for event in [PING] if piece is None else text.add(piece):
                     yield event
         reply = await turn.reply()
+        await prepared.conversation.record(call.api.store, reply)
         for event in text.end(output):
             yield event
-        for call in reply.tool_calls:
-            for event in _call_events(writer, call, output):
+        for tool_call in reply.tool_calls:
+            for event in _call_events(writer, tool_call, output):
                 yield event
         yield writer.write("response.completed", response=_completed(blank, reply, output))
     except Error as problem:
@@ -438,7 +488,7 @@ def _response_usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-_NAME_HEADERS = (conversation_id.HEADER, conversation_id.IDEMPOTENCY)
+_NAME_HEADERS = (conversation_id.HEADER, conversation_id.IDEMPOTENCY, OPEN_WEBUI_HEADER)
 
 TABLE = (
     Operation(

@@ -23,7 +23,10 @@ NO_TOKEN = "owner"  # noqa: S105
 
 
 class Token(
-    msgspec.Struct, frozen=True, kw_only=True, rename={"secret": "token", "secret_env": "token_env"}
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    rename={"secret": "token", "secret_env": "token_env", "is_shared": "shared"},
 ):
     """A token that gives access. Set either `token` or `token_env`.
 
@@ -31,12 +34,16 @@ class Token(
     role         the rights of its holder
     secret       the token itself; better kept out of the file
     secret_env   the environment variable that contains it
+    is_shared    whether several people use it, such as those of one web application
+    person_header  the header in which such an application names the person of a request
     """
 
     name: str
     role: Role = "member"
     secret: Secret | None = None
     secret_env: str | None = None
+    is_shared: bool = False
+    person_header: str | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

@@ -21,6 +21,7 @@ from tertulia.errors import NotAStore
 from tertulia.platforms import registry
 from tertulia.records.approvals import Approvals
 from tertulia.records.browsers import Browsers
+from tertulia.records.chat_chains import ChatChains
 from tertulia.records.indexer import Indexer
 from tertulia.records.listeners import Listeners
 from tertulia.records.machine_zone import machine_zone
@@ -99,6 +100,7 @@ class StoreRecords:
         self.browsers = Browsers(self.context)
         self.approvals = Approvals(self.context)
         self.nodes = Nodes(self.context)
+        self.chat_chains = ChatChains(self.context)
         self.queues = QueueReview(self.context, self.inbox, self.outbox)
         self.mcp_pins = McpPins(self.context)
 

@@ -210,6 +210,11 @@ TABLES: tuple[Table, ...] = (
         added={"message_id": None, "first_sent_at": None, "waived": 0, "paused_at": 0},
     ),
     _table(
+        "chat_chains",
+        {"digest": str, "session": int, "seq": int},
+        "digest session seq at",
+    ),
+    _table(
         "listeners",
         {"platform": str, "account": str},
         "platform account cursor",

@@ -28,6 +28,7 @@ def delete_session(tx: Transaction, row: SessionRow, now: datetime) -> None:
         "unindexed_delete",
         "memory_flush_delete",
         "imports_delete",
+        "chat_chains_delete",
     ):
         tx.run(statement, session)
     inbox.delete_of_session(tx, row.ref, now)

@@ -93,3 +93,6 @@ delete from memories_off where owner = :owner and agent = :agent
 
 -- name: move_deleted_messages_drop
 delete from deleted_messages where hash = :hash
+
+-- name: move_chat_chains_drop
+delete from chat_chains where digest = :digest and session = :session and seq = :seq

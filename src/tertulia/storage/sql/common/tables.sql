@@ -302,3 +302,10 @@ from mcp_pins where server > :server order by server limit :limit
 
 -- name: copy_mcp_pins_put
 insert into mcp_pins (server, accepted, seen, accepted_at, seen_at) values (?, ?, ?, ?, ?)
+
+-- name: copy_chat_chains_page
+select digest, session, seq, at from chat_chains
+where (digest, session, seq) > (:digest, :session, :seq) order by digest, session, seq limit :limit
+
+-- name: copy_chat_chains_put
+insert into chat_chains (digest, session, seq, at) values (?, ?, ?, ?)

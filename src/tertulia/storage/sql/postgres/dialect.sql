@@ -36,7 +36,8 @@ lock table
     installation, people, links, codes, wrong_codes, messages, blobs, message_blobs,
     revisions, borrowings, turns, events, usage, usage_sums, spending, inbox, outbox, flushes, newcomers,
     schedules, occurrences, processes, listeners, connections, bot_messages, pending_media,
-    memories, memories_off, deleted_messages, approvals, approval_grants, mcp_pins
+    memories, memories_off, deleted_messages, approvals, approval_grants, mcp_pins,
+    chat_chains
 in exclusive mode
 
 -- name: part_{queue}_by_due (inbox, outbox)

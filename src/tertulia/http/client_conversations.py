@@ -1,0 +1,190 @@
+"""The conversation of a request to OpenAI's APIs.
+
+A client names it (`X-Conversation-Id`, `conversation`, `previous_response_id`); then only its
+newest message is taken from the request. Other clients send the whole conversation each time, and
+it is found by what was said (`ChatChain`): at its end it goes on; before its end, after an edit or
+to write an answer again, a fork goes on; else it is new. Open WebUI names its chat and sends the
+whole conversation too, so it is compared in the same way, within that chat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from tertulia import aio
+from tertulia.core.message import ASSISTANT, text_of
+from tertulia.core.source import Source
+from tertulia.errors import Error
+from tertulia.gateway.request_reply import AgentReply
+from tertulia.http import conversation_id
+from tertulia.http.auth import API
+from tertulia.http.awaited_turn import MessageName
+from tertulia.http.chat_chain import ChatChain, split_newest
+from tertulia.http.routing import ApiCall
+
+OPEN_WEBUI_HEADER: Final = "X-OpenWebUI-Chat-Id"
+_MAX_CHOICES: Final = 10_000
+
+
+class ClientConversation(msgspec.Struct, frozen=True, kw_only=True):
+    """The conversation that a request belongs to.
+
+    name        its name, which the response repeats
+    source      the source of the request's message
+    is_stored   the client named it, so earlier messages are not read from the request
+    chain       what was said up to the newest message of the person, if that is followed
+    apart_in    the session that a request is charged to which is no part of its conversation
+    """
+
+    name: str
+    source: Source
+    is_stored: bool = False
+    chain: ChatChain | None = None
+    apart_in: str | None = None
+
+    async def record(self, store: aio.Store, reply: AgentReply) -> None:
+        """Remember where the conversation stands after an answer."""
+        if self.chain is None or reply.tool_calls or not reply.text:
+            return
+        entries = await store.transcript(reply.session_id).entries(newest=3)
+        seq = next((entry.seq for entry in reversed(entries) if entry.role == ASSISTANT), None)
+        if seq is not None:
+            self.chain.add(ASSISTANT, reply.text)
+            await store.chat_chains.put(self.chain.digest, reply.session_id, seq)
+
+
+class RecentChoices:
+    """The conversations that were chosen for messages with an id, by caller and id.
+
+    A repeated request must not fork the conversation that its first attempt went on with.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[str, str], str] = {}
+
+    def get(self, caller: str, message: MessageName) -> str | None:
+        """Return the name of the conversation that was chosen before, or None."""
+        return self._names.get((caller, message.id))
+
+    def put(self, caller: str, message: MessageName, name: str) -> None:
+        """Remember the conversation of a message that may come again."""
+        if message.is_named or message.can_repeat:
+            self._names[caller, message.id] = name
+            if len(self._names) > _MAX_CHOICES:
+                del self._names[next(iter(self._names))]
+
+
+async def choose_conversation(
+    call: ApiCall,
+    message: MessageName,
+    messages: Sequence[Any],
+    *names: Any,
+    streams: bool,
+) -> ClientConversation:
+    """Return the conversation of a request; fork one if the request goes back in it."""
+    named = conversation_id.choose_conversation(call.request, message.id, *names)
+    person = _person(call)
+    if named.is_stored:
+        return ClientConversation(
+            name=named.id, source=_source(call, named.id, person), is_stored=True
+        )
+    choice = _Choice(call, message, messages, person, streams=streams)
+    chosen = await choice.make(named.id)
+    call.api.choices.put(call.caller.name, message, chosen.name)
+    return chosen
+
+
+class _Choice:
+    """One choice of a conversation, for a client that sends all of it."""
+
+    def __init__(
+        self,
+        call: ApiCall,
+        message: MessageName,
+        messages: Sequence[Any],
+        person: str | None,
+        *,
+        streams: bool,
+    ) -> None:
+        self._call = call
+        self._store = call.api.store
+        self._message = message
+        self._person = person
+        self._streams = streams
+        self._before, self._newest = split_newest(messages)
+        self._chain = ChatChain(call.api.derive_key("chat chains"), f"{call.caller.name}\0{person}")
+        self._chain.add_all(self._before)
+        self._digest = self._chain.digest
+        self._is_first = self._chain.is_empty
+
+    async def make(self, new_name: str) -> ClientConversation:
+        """Return the conversation; `new_name` is for one that is not found."""
+        header = self._call.request.headers.get(OPEN_WEBUI_HEADER)
+        chat = conversation_id.check_name(OPEN_WEBUI_HEADER, header) if header else None
+        earlier = self._call.api.choices.get(self._call.caller.name, self._message)
+        if self._newest is None or earlier is not None:
+            return self._result(earlier or chat or new_name)
+        if chat is not None:
+            return await self._choose_in_chat(chat)
+        if self._is_first or self._person is None:
+            return self._result(new_name)
+        match = await self._store.chat_chains.find(self._digest)
+        if match is None:
+            return self._result(new_name)
+        if not match.is_end and not await self._fork(match.session_id, match.seq):
+            return self._result(new_name)
+        return self._result(match.origin.chat_id)
+
+    async def _choose_in_chat(self, chat: str) -> ClientConversation:
+        """Choose within a chat of Open WebUI, which sends its titles and tags with the same id."""
+        source = _source(self._call, chat, self._person)
+        key = await self._store.sessions.conversation(source)
+        session = await self._store.sessions.current(key)
+        has_begun = session is not None and await self._store.transcript(session.id).count() > 0
+        if session is None or not has_begun:
+            return self._result(chat)
+        if self._is_first and not self._streams:
+            return msgspec.structs.replace(self._result(chat), chain=None, apart_in=session.id)
+        match = None
+        if not self._is_first:
+            match = await self._store.chat_chains.find(self._digest, key=key)
+        if match is not None and match.is_end:
+            return self._result(chat)
+        if match is None or not await self._fork(match.session_id, match.seq):
+            await self._store.sessions.open(source, force_new=True)
+        return self._result(chat)
+
+    async def _fork(self, session_id: str, seq: int) -> bool:
+        """Let a fork of a session be the current one; return False if that is not possible."""
+        try:
+            by = f"token:{self._call.caller.name}"
+            await self._store.sessions.fork(session_id, seq, by=by)
+        except Error:
+            return False  # it was deleted, or the answer is hidden: the request brings the past
+        return True
+
+    def _result(self, name: str) -> ClientConversation:
+        if self._newest is not None:
+            self._chain.add(str(self._newest.get("role")), text_of(self._newest))
+        return ClientConversation(
+            name=name,
+            source=_source(self._call, name, self._person),
+            chain=self._chain if self._newest is not None and self._person is not None else None,
+        )
+
+
+def _person(call: ApiCall) -> str | None:
+    """Return the person who uses a token; None if it is shared and the request names nobody."""
+    token = call.api.token_of(call.caller.name)
+    if token is None or (token.person_header is None and not token.is_shared):
+        return call.caller.name
+    value = call.request.headers.get(token.person_header or "")
+    return None if not value else conversation_id.check_name(token.person_header or "", value)
+
+
+def _source(call: ApiCall, chat: str, person: str | None) -> Source:
+    source = call.caller.source(API, chat)
+    return source if person is None else source.with_fields(user_id=person)

@@ -1,0 +1,59 @@
+"""Conversations of API clients that name none, found by what was said in them.
+
+Such a client sends the whole conversation with each request. After each answer a keyed hash of
+everything said so far is stored with the place of the answer; the next request is looked up by the
+hash of what stands before its newest message. The hash contains the person, so nobody finds the
+conversation of another one.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tertulia.core.source import Source
+from tertulia.records.store_context import StoreContext
+from tertulia.storage.base import Transaction
+from tertulia.storage.rows import parse_body, to_micros
+
+
+class ChainMatch(msgspec.Struct, frozen=True):
+    """An answer that a request goes on from; `is_end` if nothing was said after it."""
+
+    session_id: str
+    key: str
+    origin: Source
+    seq: int
+    is_end: bool
+
+
+class ChatChains:
+    """The answers of a store by what was said up to them."""
+
+    def __init__(self, context: StoreContext) -> None:
+        self._context = context
+        self._db = context.db
+
+    def put(self, digest: str, session_id: str, seq: int) -> None:
+        """Store where a conversation stands; nothing happens if the session is gone."""
+        now = to_micros(self._context.clock.now())
+        params = {"digest": digest, "id": session_id, "seq": seq, "at": now}
+        self._db.write(lambda tx: tx.run("chat_chain_put", params))
+
+    def find(self, digest: str, *, key: str | None = None) -> ChainMatch | None:
+        """Return the answer to go on from, or None; with `key` only in that conversation.
+
+        One that ends its session comes first, then the newest.
+        """
+
+        def work(tx: Transaction) -> list[ChainMatch]:
+            return [
+                ChainMatch(
+                    session_id, row_key, Source.from_dict(parse_body(origin)), seq, bool(is_end)
+                )
+                for session_id, row_key, origin, seq, is_end in tx.all(
+                    "chat_chain_find", {"digest": digest}
+                )
+            ]
+
+        matches = self._db.read(work)
+        return next((match for match in matches if key in (None, match.key)), None)
