@@ -75,7 +75,12 @@ def ana_session(server: ServedGateway) -> str:
 
 def send(client: httpx2.Client, operation: Operation, session_id: str) -> httpx2.Response:
     path = operation.path.format(
-        id=session_id, person="api:~ana:ana", chat="anas", platform="web", account="main"
+        id=session_id,
+        person="api:~ana:ana",
+        chat="anas",
+        platform="web",
+        account="main",
+        code="AAAA2222",
     )
     params = QUERIES.get(operation.name)
     body = BODIES.get(operation.name)

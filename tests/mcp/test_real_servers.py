@@ -7,10 +7,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from tertulia.mcp.settings import McpServerSettings
+from tests.http.served_gateway import SECRETS, served_gateway
 from tests.mcp.test_servers import running_servers, tools_of
 
 pytestmark = pytest.mark.check
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.check
 FOLDER = Path(__file__).parents[2] / ".venv-mcp"
 NODE_PROGRAMS = FOLDER / "node_modules/.bin"
 SDK_SERVER = Path(__file__).with_name("sdk_server.py")
+SDK_CLIENT = Path(__file__).with_name("sdk_client.py")
 PATIENCE = 120.0
 
 
@@ -152,5 +154,15 @@ def test_new_revision_over_http_with_the_sdk(tmp_path: Path) -> None:
         asyncio.run(play(port))
 
 
-if sys.platform == "win32":
-    pytest.skip("starts programs of a Unix", allow_module_level=True)
+def test_client_of_the_sdk_uses_our_server(tmp_path: Path) -> None:
+    python = FOLDER / "bin/python"
+    assert python.exists(), "The MCP SDK is not installed: run make check."
+    with served_gateway(tmp_path / "talk.db") as gateway:
+        command = [str(python), str(SDK_CLIENT), f"{gateway.url}/mcp", SECRETS["ana"]]
+        result = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+        assert result.returncode == 0, result.stderr
+    reply = json.loads(result.stdout)
+    assert "say" in reply["tools"]
+    assert json.loads(reply["texts"][0])["state"] == "answered"

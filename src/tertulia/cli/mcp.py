@@ -142,6 +142,31 @@ def restart(options: CommandOptions, name: str) -> None:
     output.print_result(options, {"server": name, "ended": ended}, sentence)
 
 
+@mcp.command()
+@click.option("--url", help="The address of the gateway; default: that of the configuration.")
+@click.pass_obj
+def serve(options: CommandOptions, url: str | None) -> None:
+    """Offer the operations of a running gateway to an MCP client, on standard input and output.
+
+    The token is that in the variable TERTULIA_TOKEN, or else that of the owner on this machine.
+    """
+    from tertulia.mcp.stdio_bridge import serve_stdio
+
+    http = locations.load_config(options).config.http
+    address = url or f"http://{http.host}:{http.port}"
+    secret = os.environ.get("TERTULIA_TOKEN") or _owner_secret()
+    asyncio.run(serve_stdio(f"{address.rstrip('/')}/mcp", secret))
+
+
+def _owner_secret() -> str:
+    """Return the token that `tertulia run` made for the owner; empty if there is none."""
+    try:
+        with open(os.path.join(locations.data_folder(), "owner-token"), encoding="utf-8") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
 async def _connect(name: str, settings: McpServerSettings) -> tuple[str, ToolList]:
     """Return what a server says about itself, and its tools; raise `ConfigError`."""
     from tertulia.mcp.protocol import CallLost, ServerRefused, ServerUnavailable

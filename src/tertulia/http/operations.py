@@ -18,10 +18,12 @@ from starlette.requests import Request
 
 from tertulia.errors import ConfigError
 from tertulia.http import (
+    approvals,
     browsers,
     deliveries,
     health,
     inbox,
+    mcp_server,
     now,
     openai_api,
     people,
@@ -53,6 +55,8 @@ TABLE: tuple[Operation, ...] = (
     *deliveries.TABLE,
     *inbox.TABLE,
     *people.TABLE,
+    *approvals.TABLE,
+    *mcp_server.TABLE,
     *browsers.TABLE,
     *web.TABLE,
     *webhook.TABLE,

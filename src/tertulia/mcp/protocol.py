@@ -17,10 +17,10 @@ from tertulia.version import __version__
 
 MODERN: Final = "2026-07-28"
 HANDSHAKE: Final = "2025-11-25"
-_HANDSHAKES: Final = (HANDSHAKE, "2025-06-18", "2025-03-26", "2024-11-05")
+HANDSHAKES: Final = (HANDSHAKE, "2025-06-18", "2025-03-26", "2024-11-05")
 MAX_MESSAGE: Final = 8 * 1024 * 1024
 LIST_CHANGED: Final = "notifications/tools/list_changed"
-_META: Final = "io.modelcontextprotocol/"
+META: Final = "io.modelcontextprotocol/"
 _MAX_PAGES: Final = 50
 _CLIENT: Final = {"name": "tertulia", "version": __version__}
 _METHOD_NOT_FOUND: Final = -32601
@@ -127,7 +127,7 @@ async def _discover(connection: ServerConnection, seconds: float) -> McpSession 
     if not isinstance(versions, list) or MODERN not in versions:
         return None
     meta = result.get("_meta")
-    info = meta.get(f"{_META}serverInfo") if isinstance(meta, Mapping) else None
+    info = meta.get(f"{META}serverInfo") if isinstance(meta, Mapping) else None
     return McpSession(connection, MODERN, describe_server(info))
 
 
@@ -136,7 +136,7 @@ async def _initialize(connection: ServerConnection, seconds: float) -> McpSessio
     params = {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": _CLIENT}
     result = await connection.request("initialize", params, seconds=seconds)
     revision = result.get("protocolVersion")
-    if revision not in _HANDSHAKES:
+    if revision not in HANDSHAKES:
         raise ServerUnavailable(f"the server has the unknown revision {str(revision)[:40]!r}")
     await connection.notify("notifications/initialized", {})
     return McpSession(connection, str(revision), describe_server(result.get("serverInfo")))
@@ -145,9 +145,9 @@ async def _initialize(connection: ServerConnection, seconds: float) -> McpSessio
 def with_envelope(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of a request with what each request of the new revision carries."""
     envelope = {
-        f"{_META}protocolVersion": MODERN,
-        f"{_META}clientInfo": _CLIENT,
-        f"{_META}clientCapabilities": {},
+        f"{META}protocolVersion": MODERN,
+        f"{META}clientInfo": _CLIENT,
+        f"{META}clientCapabilities": {},
     }
     return {**params, "_meta": envelope}
 

@@ -1,0 +1,82 @@
+"""A bridge from standard input and output to `POST /mcp` of a running gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+from tertulia.mcp.protocol import MAX_MESSAGE
+
+if TYPE_CHECKING:
+    import httpx2
+
+_INTERNAL_ERROR: Final = -32603
+_MAX_AT_ONCE: Final = 8
+
+
+async def serve_stdio(
+    url: str,
+    secret: str,
+    *,
+    source: BinaryIO | None = None,
+    target: BinaryIO | None = None,
+) -> None:
+    """Pass each message on, and write the replies, until the input ends."""
+    import httpx2
+
+    lines, output = source or sys.stdin.buffer, target or sys.stdout.buffer
+    headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    if secret:
+        headers["Authorization"] = f"Bearer {secret}"
+    limit = asyncio.Semaphore(_MAX_AT_ONCE)
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=None, follow_redirects=False) as client,
+        asyncio.TaskGroup() as tasks,
+    ):
+        while line := await asyncio.to_thread(lines.readline, MAX_MESSAGE):
+            if line.strip():
+                await limit.acquire()
+                task = tasks.create_task(_pass_on(client, url, line, output))
+                task.add_done_callback(lambda _: limit.release())
+
+
+async def _pass_on(client: httpx2.AsyncClient, url: str, line: bytes, output: BinaryIO) -> None:
+    """Post one message; a failure becomes an error reply, so that the client does not wait."""
+    import httpx2
+
+    message = _decode(line)
+    try:
+        response = await client.post(url, content=line, headers=_revision_headers(message))
+        reply = _decode(response.content)
+        problem = f"The gateway answered with {response.status_code}."
+    except httpx2.HTTPError as error:
+        reply, problem = {}, f"The gateway cannot be reached: {type(error).__name__}."
+    if "id" not in message:
+        return
+    if reply.get("jsonrpc") != "2.0":
+        error_body = {"code": _INTERNAL_ERROR, "message": problem}
+        reply = {"jsonrpc": "2.0", "id": message["id"], "error": error_body}
+    output.write(json.dumps(reply).encode() + b"\n")
+    output.flush()
+
+
+def _revision_headers(message: Mapping[str, Any]) -> dict[str, str]:
+    """Return the headers that repeat parts of a request of the new revision."""
+    params = message.get("params")
+    meta = params.get("_meta") if isinstance(params, Mapping) else None
+    revision = (meta or {}).get("io.modelcontextprotocol/protocolVersion")
+    method = message.get("method")
+    if not isinstance(revision, str) or not isinstance(method, str):
+        return {}
+    return {"MCP-Protocol-Version": revision, "Mcp-Method": method}
+
+
+def _decode(data: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
