@@ -39,6 +39,7 @@ CLASSES = (
     ("tertulia.records.approvals", "Approvals"),
     ("tertulia.records.queues.review", "QueueReview"),
     ("tertulia.records.nodes", "Nodes"),
+    ("tertulia.records.queues.trace", "MessageTraces"),
     ("tertulia.records.mcp_pins", "McpPins"),
     ("tertulia.records.person_view", "PersonView"),
     ("tertulia.store", "Store"),
@@ -87,6 +88,7 @@ STORE = '''
         self.browsers = Browsers(store.browsers, executor)
         self.queues = QueueReview(store.queues, executor)
         self.nodes = Nodes(store.nodes, executor)
+        self.traces = MessageTraces(store.traces, executor)
         self.memories = Memories(store.memories, executor)
         self.approvals = Approvals(store.approvals, executor)
         self.mcp_pins = McpPins(store.mcp_pins, executor)

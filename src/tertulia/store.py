@@ -65,6 +65,7 @@ class Store:
         self.approvals = records.approvals
         self.queues = records.queues
         self.nodes = records.nodes
+        self.traces = records.traces
         self.mcp_pins = records.mcp_pins
 
     def transcript(self, session_id: str, *, by: str | None = None) -> Transcript:

@@ -31,3 +31,17 @@ def test_stranger_is_refused(tmp_path: Path) -> None:
             assert client.post("/pairings/refuse", json=body).status_code == 204
             assert client.get("/pairings").json()["items"] == []
             assert client.post("/pairings/refuse", json={"person": "x:1"}).status_code == 404
+
+
+def test_stranger_is_approved_by_identity(tmp_path: Path) -> None:
+    with served_gateway(tmp_path / "talk.db") as server:
+        with server.store() as store:
+            store.people.request_pairing(Source("telegram", "9", user_id="9", user_name="Bo"))
+        with server.client() as client:
+            (waiting,) = client.get("/pairings").json()["items"]
+            assert waiting["name"] == "Bo"
+            for body in ({}, {"person": "telegram:9", "code": "ABCDEFGH"}):
+                assert client.post("/pairings/approve", json=body).status_code == 400
+            body = {"person": waiting["person"]}
+            assert client.post("/pairings/approve", json=body).json()["role"] == "member"
+            assert client.post("/pairings/approve", json=body).status_code == 404

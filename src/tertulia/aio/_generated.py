@@ -54,6 +54,7 @@ from tertulia.records.queues import inbox as sync_inbox
 from tertulia.records.queues import memory_flushes as sync_memory_flushes
 from tertulia.records.queues import outbox as sync_outbox
 from tertulia.records.queues import review as sync_review
+from tertulia.records.queues import trace as sync_trace
 from tertulia.records.queues.inbox import InboxItem, InboxState
 from tertulia.records.queues.outbox import AccountKey, Delivery, DeliveryState
 from tertulia.records.queues.review import (
@@ -62,6 +63,7 @@ from tertulia.records.queues.review import (
     QueueOverview,
     SettleReport,
 )
+from tertulia.records.queues.trace import MessageTrace
 from tertulia.records.retention_steps import RemovedRows
 from tertulia.records.schedules import RunsIn, Schedule, ScheduleRun
 from tertulia.records.search import Hit
@@ -527,6 +529,15 @@ class People:
         wrong codes lock `by` out for an hour (`AccessDenied`).
         """
         return await self.executor.run(self.sync.approve, code, role=role, by=by)
+
+    async def approve_person(self, person: str, *, role: Role = "member") -> Person:
+        """Give a person who asks to be let in a role, without their code, and return the person.
+
+        The code proves who shows it; an identity proves nothing, for names are chosen freely. Call
+        this only for somebody who sees the identity that the platform gives. Raise `NotFound` if
+        that person does not ask.
+        """
+        return await self.executor.run(self.sync.approve_person, person, role=role)
 
     async def refuse(self, person: str) -> None:
         """Refuse a person who asks to be let in: their code ends, and for a day they get no other.
@@ -1578,6 +1589,18 @@ class Nodes:
         return await self.executor.run(self.sync.leases)
 
 
+class MessageTraces:
+    """The ways of the accepted messages of a store."""
+
+    def __init__(self, record: sync_trace.MessageTraces, executor: ThreadExecutor) -> None:
+        self.sync = record
+        self.executor = executor
+
+    async def get(self, number: int) -> MessageTrace:
+        """Return the way of an accepted message by its number; raise `NotFound`."""
+        return await self.executor.run(self.sync.get, number)
+
+
 class McpPins:
     """The pinned definitions of a store."""
 
@@ -1664,6 +1687,7 @@ class Store:
         self.browsers = Browsers(store.browsers, executor)
         self.queues = QueueReview(store.queues, executor)
         self.nodes = Nodes(store.nodes, executor)
+        self.traces = MessageTraces(store.traces, executor)
         self.memories = Memories(store.memories, executor)
         self.approvals = Approvals(store.approvals, executor)
         self.mcp_pins = McpPins(store.mcp_pins, executor)

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from tertulia.errors import IllegalMove, NotFound
+from tertulia.errors import ConfigError, IllegalMove, NotFound
 from tertulia.http.auth import API
 from tertulia.http.parameters import Count, Text
 from tertulia.http.routing import ApiCall, Operation
@@ -28,8 +28,14 @@ class PairingList(msgspec.Struct, frozen=True):
     items: tuple[Pairing, ...]
 
 
-class ApprovalRequest(msgspec.Struct, frozen=True):
-    code: Annotated[str, Meta(min_length=1, max_length=64)]
+class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Either the code that the person shows, or the identity of a person who asks.
+
+    A code proves who shows it. An identity is that of the platform; a name can be anybody's.
+    """
+
+    code: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
+    person: Text | None = None
     role: Role = "member"
 
 
@@ -68,10 +74,13 @@ async def list_pairings(call: ApiCall) -> PairingList:
 
 
 async def approve_pairing(call: ApiCall) -> Person:
-    person: Person = await call.api.store.people.approve(
-        call.body.code, role=call.body.role, by=call.actor
-    )
-    return person
+    body: ApprovalRequest = call.body
+    people = call.api.store.people
+    if body.code is not None and body.person is None:
+        return await people.approve(body.code, role=body.role, by=call.actor)
+    if body.person is not None and body.code is None:
+        return await people.approve_person(body.person, role=body.role)
+    raise ConfigError("A person is approved by code or identity.", hint="Give code or person.")
 
 
 async def refuse_pairing(call: ApiCall) -> None:
@@ -92,8 +101,9 @@ TABLE = (
         act=list_pairings, role="owner", answer=PairingList,
     ),
     Operation(
-        method="POST", path="/pairings/approve", summary="Approve the person with a pairing code.",
-        act=approve_pairing, role="owner", body=ApprovalRequest, answer=Person,
+        method="POST", path="/pairings/approve", act=approve_pairing, role="owner",
+        summary="Approve a person by pairing code or identity.", body=ApprovalRequest,
+        answer=Person,
     ),
     Operation(
         method="POST", path="/pairings/refuse", act=refuse_pairing, role="owner",

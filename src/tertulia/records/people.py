@@ -46,12 +46,13 @@ class Person(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pairing(msgspec.Struct, frozen=True):
-    """A pending pairing request of an unknown user."""
+    """A pending pairing request of an unknown user; `name` is what they call themselves."""
 
     person: str
     platform: str
     asked_at: datetime
     until: datetime
+    name: str | None = None
 
 
 class People:
@@ -153,8 +154,8 @@ class People:
         now = to_micros(self._context.clock.now())
         rows = self._db.read(lambda tx: tx.all("codes_list", {"purpose": "pair"}))
         return [
-            Pairing(subject, platform, from_micros(made_at), from_micros(until))
-            for subject, platform, made_at, until in rows
+            Pairing(subject, platform, from_micros(made_at), from_micros(until), name)
+            for subject, platform, made_at, until, name in rows
             if until > now
         ]
 
@@ -172,17 +173,32 @@ class People:
             pairing = codes.find_code(tx, code, "pair", by, now)
             if pairing is None:
                 return None
-            person = pairing.subject
-            tx.run("codes_delete_of_subject", {"subject": person, "purpose": "pair"})
-            row = tx.one("person_get", {"person": person})
-            assert row is not None
-            higher = min(role, _to_person(row).role, key=ROLES.index)
-            tx.run("person_set_role", {"person": person, "role": higher})
-            return tx.one("person_get", {"person": person})
+            return _let_in(tx, pairing.subject, role)
 
         row = self._db.write(work, lane=codes.LANE)
         if row is None:
             raise codes.unknown_code()
+        return _to_person(row)
+
+    def approve_person(self, person: str, *, role: Role = "member") -> Person:
+        """Give a person who asks to be let in a role, without their code, and return the person.
+
+        The code proves who shows it; an identity proves nothing, for names are chosen freely. Call
+        this only for somebody who sees the identity that the platform gives. Raise `NotFound` if
+        that person does not ask.
+        """
+        _check_role(role)
+        now = to_micros(self._context.clock.now())
+
+        def work(tx: Transaction) -> Row | None:
+            subject = resolve_person(tx, person, None)
+            if tx.one("code_is_pending", {"subject": subject, "now": now}) is None:
+                return None
+            return _let_in(tx, subject, role)
+
+        row = self._db.write(work, lane=codes.LANE)
+        if row is None:
+            raise _does_not_ask(person)
         return _to_person(row)
 
     def refuse(self, person: str) -> None:
@@ -199,10 +215,7 @@ class People:
             return tx.changed("codes_refuse", {"subject": subject, "until": until})
 
         if self._db.write(work, lane=codes.LANE) == 0:
-            raise NotFound(
-                f"{person!r} does not ask to be let in.",
-                hint="Give an identity, such as telegram:42; /pair lists them.",
-            )
+            raise _does_not_ask(person)
 
     # -- linking
 
@@ -387,6 +400,23 @@ class People:
         if result is None:
             raise codes.unknown_code()
         return result
+
+
+def _let_in(tx: Transaction, person: str, role: Role) -> Row | None:
+    """Use up the codes of a person and give the role, unless they have a higher one by now."""
+    tx.run("codes_delete_of_subject", {"subject": person, "purpose": "pair"})
+    row = tx.one("person_get", {"person": person})
+    assert row is not None
+    higher = min(role, _to_person(row).role, key=ROLES.index)
+    tx.run("person_set_role", {"person": person, "role": higher})
+    return tx.one("person_get", {"person": person})
+
+
+def _does_not_ask(person: str) -> NotFound:
+    return NotFound(
+        f"{person!r} does not ask to be let in.",
+        hint="Give an identity, such as telegram:42; /pair lists them.",
+    )
 
 
 def _check_role(role: str) -> None:

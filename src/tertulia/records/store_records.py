@@ -36,6 +36,7 @@ from tertulia.records.queues.inbox import Inbox, InboxItem
 from tertulia.records.queues.memory_flushes import MemoryFlushes
 from tertulia.records.queues.outbox import Outbox
 from tertulia.records.queues.review import QueueReview
+from tertulia.records.queues.trace import MessageTraces
 from tertulia.records.retention_steps import RetentionSteps
 from tertulia.records.schedules import Schedules
 from tertulia.records.search import CATCH_UP_STEPS, Search
@@ -101,6 +102,7 @@ class StoreRecords:
         self.approvals = Approvals(self.context)
         self.nodes = Nodes(self.context)
         self.chat_chains = ChatChains(self.context)
+        self.traces = MessageTraces(self.context)
         self.queues = QueueReview(self.context, self.inbox, self.outbox)
         self.mcp_pins = McpPins(self.context)
 

@@ -68,6 +68,23 @@ class PairingPromises:
         with pytest.raises(NotFound):
             store.people.refuse("telegram:nobody")
 
+    def test_a_person_who_asks_is_approved_by_identity(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        code = store.people.request_pairing(dm("anna", user_name="Anna")) or ""
+        assert [pairing.name for pairing in store.people.pending_pairings()] == ["Anna"]
+        assert store.people.approve_person("telegram:anna").role == "member"
+        assert store.people.pending_pairings() == []
+        with pytest.raises(NotFound):
+            store.people.approve(code)
+        for person in ("telegram:anna", "telegram:nobody"):
+            with pytest.raises(NotFound):
+                store.people.approve_person(person)
+        store.people.request_pairing(dm("ben"))
+        clock.forward(hours=1)
+        with pytest.raises(NotFound):
+            store.people.approve_person("telegram:ben")
+
     def test_approval_never_lowers_a_role(self, store: Store) -> None:
         code = store.people.request_pairing(dm("anna"))
         store.people.set_role("telegram:anna", "owner")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tertulia.core.usage import Usage
 from tertulia.errors import ConfigError, IllegalMove, NotFound
 from tertulia.records.queues.outbox import Delivery
 from tertulia.store import Store
@@ -144,3 +145,38 @@ class QueueReviewPromises:
         store.queues.settle_message(waiting.id, "done")
         assert {each.state for each in store.queues.messages().items} == {"done"}
         assert store.inbox.claim() == []
+
+    def test_the_way_of_a_message_is_told(self, store: Store) -> None:
+        anna = dm("anna")
+        first = store.inbox.put(anna, "hello", message_id="1")
+        second = store.inbox.put(anna, "and you?", message_id="2")
+        assert store.traces.get(second.id).ahead == 1
+        assert store.traces.get(first.id).turn is None
+        (item,) = store.inbox.claim()
+        used = Usage(input=100, output=10, model="m", cost_usd=0.5)
+        with store.turn(anna, "hello", message_id="1") as turn:
+            session_id = turn.session.id
+            turn.add_assistant("hi", usage=used)
+            turn.deliver("hi")
+        store.inbox.done(item)
+        store.outbox.put("elsewhere", "telegram:ben")
+        trace = store.traces.get(first.id)
+        assert trace.turn is not None
+        assert (trace.turn.session_id, trace.turn.state) == (session_id, "answered")
+        assert trace.turn.closed_at is not None
+        assert [(call.usage.input, call.usage.cost_usd) for call in trace.calls] == [(100, 0.5)]
+        assert [delivery.body["text"] for delivery in trace.deliveries] == ["hi"]
+        assert store.traces.get(second.id).calls == ()
+        with pytest.raises(NotFound):
+            store.traces.get(10**6)
+
+    def test_a_gathered_message_is_told_with_the_one_before_it(self, store: Store) -> None:
+        anna = dm("anna")
+        first = store.inbox.put(anna, "hello", message_id="1", gather_seconds=5)
+        second = store.inbox.put(anna, "again", message_id="2", gather_seconds=5)
+        with store.turn(anna, "hello\nagain", message_id="1") as turn:
+            turn.add_assistant("hi")
+        trace = store.traces.get(second.id)
+        assert trace.answered_with is not None
+        assert trace.answered_with.id == first.id
+        assert trace.turn is not None

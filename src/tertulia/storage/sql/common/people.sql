@@ -79,7 +79,12 @@ delete from codes where subject = :subject and purpose = :purpose
 delete from codes where claimed_key = :key and purpose = 'link'
 
 -- name: codes_list
-select subject, platform, made_at, until from codes where purpose = :purpose order by made_at
+select codes.subject, codes.platform, codes.made_at, codes.until, people.name
+from codes left join people on people.person = codes.subject
+where codes.purpose = :purpose order by codes.made_at
+
+-- name: code_is_pending
+select 1 from codes where subject = :subject and purpose = 'pair' and until > :now
 
 -- name: wrong_code_insert
 insert into wrong_codes (place, at) values (:place, :now) on conflict (place, at) do nothing
