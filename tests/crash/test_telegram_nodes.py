@@ -20,6 +20,7 @@ import tertulia
 from tests.crash.telegram_process import SETTINGS
 from tests.crash.test_telegram_killed import PATIENCE, drain, node, wait_settled
 from tests.servers.postgres import Server
+from tests.servers.proxy import proxy
 from tests.servers.telegram import TelegramServer
 
 pytestmark = pytest.mark.check
@@ -112,4 +113,29 @@ def test_no_node_loses_anything_when_telegram_is_cut_off(postgres: Server) -> No
         server.wait(lambda: len(server.sent) >= 15, PATIENCE)
         check(where, server, 15)
         assert server.conflicts == 0
+    postgres.drop(where)
+
+
+def test_another_node_listens_when_the_listener_is_cut_off_from_its_database(
+    postgres: Server,
+) -> None:
+    """It still reaches Telegram, but could store nothing: it has to let go of the bot."""
+    where = postgres.database(postgres.template)
+    with (
+        TelegramServer() as server,
+        proxy(where) as line,
+        node(line.address, server, lease=LEASE) as cut_off,
+    ):
+        server.wait(lambda: server.polls > 1)
+        write_and_wait(server, 0, 3)
+        with node(where, server, lease=LEASE) as other:
+            assert listener_of(where, [cut_off, other]) is cut_off
+            line.close()
+            seconds = write_and_wait(server, 3, 5)
+            print(f"answered by another node after {seconds:.1f} s")
+            assert listener_of(where, [other]) is other
+            check(where, server, 8)
+            assert cut_off.poll() is None
+            assert server.conflicts <= 2
+            drain(other)
     postgres.drop(where)

@@ -331,6 +331,37 @@ def test_files_go_both_ways(synapse: Synapse) -> None:
     asyncio.run(run())
 
 
+def test_incoming_file_is_stored_before_the_turn(synapse: Synapse, tmp_path: Path) -> None:
+    content = b"milk, bread and honey\n" * 1000
+
+    async def run() -> None:
+        async with (
+            people(synapse, "ana", "agent") as (ana, agent),
+            matrix_gateway(where(tmp_path), synapse.base_url, agent, max_file_mb=0.1) as node,
+        ):
+            room = await ana.create_room(agent)
+            await ana.wait_for_member(room, agent.id)
+            await node.wait_until_listening()
+            uri = await ana.upload(content, "text/plain")
+            listed = {"msgtype": "m.file", "body": "look", "filename": "list.txt", "url": uri}
+            await ana.send(room, listed)
+            assert await ana.wait_for_texts(room, agent.id, 1) == ["re look"]
+            (session,) = (await node.store.sessions.find()).items
+            (file,) = (await node.store.transcript(session.id).load())[0]["media"]
+            assert (file["name"], file["type"]) == ("list.txt", "text/plain")
+            assert await node.store.media.get(file["hash"]) == content
+            # One that is too large, and one that is gone: the turn says so, and goes on.
+            large = await ana.upload(bytes(200_000), "application/octet-stream")
+            for name, address in (("big.bin", large), ("gone.bin", f"{uri}gone")):
+                await ana.send(room, {"msgtype": "m.file", "body": name, "url": address})
+            await node.wait_until_quiet()
+            texts = await ana.wait_for_texts(room, agent.id, 5)
+            assert any("big.bin" in text and "0.1 MB" in text for text in texts)
+            assert any("gone.bin" in text and "no longer there" in text for text in texts)
+
+    asyncio.run(run())
+
+
 def test_encrypted_room_gets_one_sentence_once(synapse: Synapse, tmp_path: Path) -> None:
     async def run() -> None:
         async with people(synapse, "ana", "agent") as (ana, agent):
