@@ -13,7 +13,14 @@ from tertulia.agents import (
     OpenAIOptions,
     ParrotOptions,
 )
-from tertulia.config.build import build_adapters, build_agent, build_http_settings, find_problems
+from tertulia.agents.fallback import FallbackAgent
+from tertulia.config.build import (
+    build_adapters,
+    build_agent,
+    build_http_settings,
+    build_main_agent,
+    find_problems,
+)
 from tertulia.config.schema import AgentSection, Config, HttpSection
 from tertulia.errors import ConfigError
 from tertulia.http.settings import Token
@@ -73,3 +80,12 @@ def test_web_platform_needs_the_http_server(tmp_path: Path) -> None:
     served = Config(platforms=config.platforms, http=HttpSection(enabled=True))
     assert find_problems(served, str(tmp_path / "state")) == []
     assert not (tmp_path / "state").exists()
+
+
+def test_fallback_agents_must_be_configured() -> None:
+    agent = OpenAIOptions(model="a", base_url="http://127.0.0.1:1", fallback=("local",))
+    with pytest.raises(ConfigError, match=r"agent\.fallback names the agent 'local'"):
+        build_main_agent(Config(agent=agent))
+    built = build_main_agent(Config(agent=agent, agents={"local": ParrotOptions()}))
+    assert isinstance(built, FallbackAgent)
+    assert not isinstance(build_main_agent(Config()), FallbackAgent)

@@ -25,8 +25,8 @@ def test_empty_configuration_has_the_defaults() -> None:
     ("section", "settings", "keys"),
     [
         (Config().store_settings, Settings(), {"where"}),
-        (Config().gateway_settings, GatewaySettings(), {"memory"}),
-        (Config().http, HttpSettings(), {"enabled"}),
+        (Config().gateway_settings, GatewaySettings(), set()),
+        (Config().http, HttpSettings(), {"enabled", "owner_token"}),
         (Config().processes, ProcessSettings(), {"enabled", "folder", "ssh", "docker"}),
     ],
 )
@@ -55,7 +55,7 @@ def test_connected_platforms_are_the_enabled_ones_without_the_terminal() -> None
 
 def test_platform_without_a_section_has_the_defaults() -> None:
     assert Config().platform("local") == LocalSettings()
-    assert Config().platform("discord") == PlatformSettings()
+    assert Config().platform("web") == PlatformSettings()
 
 
 def test_config_page_is_up_to_date() -> None:

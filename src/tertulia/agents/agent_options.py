@@ -28,9 +28,11 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     """Options of every agent.
 
     tool_seconds     how long a tool may take
+    fallback         names of agents in [agents] that answer while the model of this one cannot
     """
 
     tool_seconds: Annotated[float, Meta(gt=0)] = 300.0
+    fallback: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str:

@@ -51,6 +51,11 @@ class RemoteAgent(ABC, Generic[O]):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._transport.display_url})"
 
+    @property
+    def history_tokens(self) -> int | None:
+        """The largest history that is sent, in tokens; None if it is not limited."""
+        return self._options.history_tokens
+
     async def close(self) -> None:
         """Close connections."""
         await self._transport.close()

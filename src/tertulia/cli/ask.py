@@ -87,12 +87,12 @@ def _read(path: str) -> str:
 
 async def _ask(options: CommandOptions, text: str, *, continues: bool, ref: str | None) -> None:
     from tertulia.cli import serve
-    from tertulia.config.build import build_agent
+    from tertulia.config.build import build_main_agent
     from tertulia.gateway.app import Gateway
     from tertulia.gateway.request_reply import AgentRequest, Responder
 
     config = locations.load_config(options).config
-    agent = build_agent(config.agent)
+    agent = build_main_agent(config)
     async with serve.open_store(options, config) as store:
         source = await _conversation(store, continues=continues, ref=ref)
         gateway = Gateway(store, agent, [], settings=config.gateway_settings)

@@ -33,9 +33,9 @@ def chat(options: CommandOptions) -> None:
 
 async def _chat(options: CommandOptions, config: Config) -> None:
     from tertulia.cli import serve, terminal_chat
-    from tertulia.config.build import build_agent
+    from tertulia.config.build import build_main_agent
 
-    agent = build_agent(config.agent)
+    agent = build_main_agent(config)
     async with serve.open_store(options, config) as store:
         await terminal_chat.print_greeting(store, config)
         terminal = terminal_chat.terminal_adapter(config, store)

@@ -38,9 +38,13 @@ def run(options: CommandOptions) -> None:
 
 async def _run(options: CommandOptions, config: Config, *, has_terminal: bool) -> None:
     from tertulia.cli import serve, terminal_chat
-    from tertulia.config.build import build_adapters, build_agent, build_http_settings
+    from tertulia.config.build import (
+        build_adapters,
+        build_http_settings,
+        build_main_agent,
+    )
 
-    agent = build_agent(config.agent)
+    agent = build_main_agent(config)
     adapters: list[Adapter] = build_adapters(config, locations.platforms_folder())
     http = build_http_settings(config, adapters)
     serves_terminal = has_terminal and config.platform(LOCAL).enabled

@@ -15,6 +15,7 @@ from tertulia.agents import (
     OpenAIAgent,
     ParrotAgent,
 )
+from tertulia.agents.fallback import FallbackAgent
 from tertulia.config.schema import (
     AccountSection,
     AgentSection,
@@ -45,6 +46,24 @@ def build_agent(options: AgentSection) -> Agent:
     """Return the agent of that kind."""
     agent: Agent = _AGENTS[options.kind](options)
     return agent
+
+
+def build_main_agent(config: Config) -> Agent:
+    """Return the agent that answers, with those that stand in for it.
+
+    Raises `ConfigError` if one of them is not configured.
+    """
+    names = config.agent.fallback
+    for name in names:
+        if name not in config.agents:
+            raise ConfigError(
+                f"agent.fallback names the agent {name!r}, which is not configured.",
+                hint=f"Add the section [agents.{name}].",
+                field="agent.fallback",
+            )
+    agent = build_agent(config.agent)
+    others = [build_agent(config.agents[name]) for name in names]
+    return FallbackAgent([agent, *others]) if others else agent
 
 
 def build_describer(config: Config) -> ImageDescriber | None:
@@ -127,7 +146,7 @@ def find_problems(config: Config, folder: str) -> list[ConfigError]:
     problems: list[ConfigError] = []
     adapters: list[Adapter] = []
     with _collect(problems):
-        build_agent(config.agent)
+        build_main_agent(config)
     for options in config.agents.values():
         with _collect(problems):
             build_agent(options)
