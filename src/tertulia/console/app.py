@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -26,6 +27,7 @@ from tertulia.console import (
 )
 from tertulia.console.asset_files import assets, send_asset
 from tertulia.console.environment import render_template, zone
+from tertulia.console.guest_page import show_guest_page
 from tertulia.console.live_stream import MAX_ROWS, live_events
 from tertulia.console.page_definition import (
     CONSOLE,
@@ -82,6 +84,7 @@ class Console:
         """Return all routes, without the prefix /console."""
         return [
             Route("/enter", self.enter, methods=["GET", "POST"]),
+            Route("/guest", partial(show_guest_page, self._api), methods=["GET"]),
             Route("/leave", self.leave, methods=["POST"]),
             Route("/assets/{name}", send_asset, methods=["GET"]),
             Route("/live", self.live, methods=["GET"]),

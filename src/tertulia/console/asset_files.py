@@ -36,6 +36,9 @@ def assets() -> dict[str, Asset]:
     return {
         "css": _asset("console", "css", "text/css", style),
         "js": _asset("console", "js", "text/javascript", script),
+        "guest": _asset(
+            "guest", "js", "text/javascript", _FOLDER.joinpath("guest.js").read_bytes()
+        ),
     }
 
 

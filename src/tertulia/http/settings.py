@@ -17,6 +17,7 @@ from tertulia.records.people import ROLES, Role
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _HOST = re.compile(r"[A-Za-z0-9_.-]{1,253}|[0-9A-Fa-f:.]{2,45}")
+_SITE = re.compile(r"https?://[A-Za-z0-9_.-]{1,253}(:\d{1,5})?")
 _SHORTEST_SECRET = 16
 # The name of the caller on a server without tokens.
 NO_TOKEN = "owner"  # noqa: S105
@@ -96,6 +97,8 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
                           the owner
     hosts                 names under which browsers reach the server, such as that of a proxy;
                           those of this machine and the address it listens on need not be named
+    frames                sites that may show the console's chat for guests in a frame, such as
+                          https://shop.example.com
     connections           how many connections may be open; never more than half of the descriptors
                           that the process may open
     connections_per_address  how many of them may come from one address
@@ -119,6 +122,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     port: Annotated[int, Meta(ge=0, le=65535)] = 8460
     tokens: tuple[Token, ...] = ()
     hosts: tuple[str, ...] = ()
+    frames: tuple[str, ...] = ()
     connections: Annotated[int, Meta(ge=1)] = 2000
     connections_per_address: Annotated[int, Meta(ge=1)] = 200
     proxies: tuple[str, ...] = ("127.0.0.1", "::1")
@@ -153,6 +157,13 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
                     f"Invalid host name {name!r}.",
                     hint="Give the name alone, such as bot.example.com: no scheme and no port.",
                     field="hosts",
+                )
+        for site in self.frames:
+            if not _SITE.fullmatch(site):
+                raise ConfigError(
+                    f"Invalid site {site!r}.",
+                    hint="Give scheme and host, such as https://shop.example.com: no path.",
+                    field="frames",
                 )
         _refuse_repeated("name", [token.name for token in self.tokens])
         _refuse_repeated("secret", [token.secret for token in self.tokens if token.secret])
