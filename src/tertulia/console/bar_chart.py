@@ -1,4 +1,4 @@
-"""Bars by day, as numbers that a template draws as SVG; each bar is a link with a name."""
+"""Bars by day in parts, as numbers that a template draws as SVG; each bar is a link with a name."""
 
 from __future__ import annotations
 
@@ -11,40 +11,59 @@ import msgspec
 WIDTH: Final = 720
 HEIGHT: Final = 160
 _GAP: Final = 0.25
+_LEAST: Final = 2.0
 
 
-class Bar(msgspec.Struct, frozen=True, kw_only=True):
-    """One bar. `value` is None if it is not known, which is not zero."""
+class BarPart(msgspec.Struct, frozen=True):
+    """A part of a bar: the number of its colour, its top and its height."""
 
-    day: date
-    value: float | None
-    name: str
-    x: float
+    colour: int
     y: float
-    width: float
     height: float
 
 
-def lay_out(days: Sequence[tuple[date, float | None, str]]) -> list[Bar]:
-    """Return the bars of some days, each with its value and its name, scaled to the chart."""
+class Bar(msgspec.Struct, frozen=True, kw_only=True):
+    """One bar. `is_unknown`: its value is not known, which is not zero."""
+
+    day: date
+    name: str
+    x: float
+    width: float
+    parts: tuple[BarPart, ...]
+    is_unknown: bool
+
+
+class BarValue(msgspec.Struct, frozen=True, kw_only=True):
+    """The values of a day, one for each colour; None for those that are not known."""
+
+    day: date
+    name: str
+    values: tuple[float | None, ...]
+
+
+def lay_out(days: Sequence[BarValue]) -> list[Bar]:
+    """Return the bars of some days, scaled to the chart; parts stand on each other."""
     if not days:
         return []
     step = WIDTH / len(days)
-    top = max((value or 0 for _, value, _ in days), default=0) or 1
+    top = max((sum(value or 0 for value in each.values) for each in days), default=0) or 1
     bars = []
-    for index, (day, value, name) in enumerate(days):
-        height = round((value or 0) / top * HEIGHT, 2)
-        # A small amount is still there to be seen and clicked.
-        height = max(height, 2.0) if value else height
+    for index, each in enumerate(days):
+        parts, base = [], float(HEIGHT)
+        for colour, value in enumerate(each.values):
+            if value:
+                # A small amount is still there to be seen and clicked.
+                height = max(round(value / top * HEIGHT, 2), _LEAST)
+                base -= height
+                parts.append(BarPart(colour, round(max(base, 0), 2), height))
         bars.append(
             Bar(
-                day=day,
-                value=value,
-                name=name,
+                day=each.day,
+                name=each.name,
                 x=round(step * (index + _GAP / 2), 2),
-                y=round(HEIGHT - height, 2),
                 width=round(step * (1 - _GAP), 2),
-                height=height,
+                parts=tuple(parts),
+                is_unknown=not parts and any(value is None for value in each.values),
             )
         )
     return bars

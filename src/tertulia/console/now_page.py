@@ -2,61 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime, time, timedelta
-from typing import Any
+from datetime import datetime, time
+from typing import Any, Final
+
+import msgspec
 
 from tertulia.console.environment import zone
 from tertulia.console.page_definition import ConsolePage, PageCall, gather_values
+from tertulia.errors import NotFound
 
-_SHOWN = 20
+_MAX_CARDS: Final = 20
+
+
+class NeedCard(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that needs a person, with the delivery or message if it is a single one."""
+
+    need: Any
+    delivery: Any = None
+    message: Any = None
 
 
 async def load_now(call: PageCall) -> dict[str, Any]:
     """Load what needs a person, worst first, the figures of today, and the newest sessions."""
+    sessions = call.operate("list_sessions", query={"limit": 10})
     if not call.caller.is_owner:
-        values = await gather_values(sessions=call.operate("list_sessions", query={"limit": 10}))
-        return {**_nothing(), "sessions": values["sessions"].items}
-    today = datetime.combine(call.api.store.now().astimezone(zone()).date(), time(), zone())
-    limit = {"limit": _SHOWN}
+        return {"cards": [], "overview": None, "left": 0, "sessions": (await sessions).items}
+    midnight = datetime.combine(call.api.store.now().astimezone(zone()).date(), time(), zone())
     values = await gather_values(
-        unknown=call.operate("list_deliveries", query={"state": "unknown", **limit}),
-        dead=call.operate("list_deliveries", query={"state": "dead", **limit}),
-        unanswered=call.operate("list_arrivals", query={"state": "dead", **limit}),
-        waiting=call.operate("list_arrivals", query={"state": "waiting", **limit}),
-        taken=call.operate("list_arrivals", query={"state": "taken", **limit}),
-        pairings=call.operate("list_pairings"),
-        usage=call.operate("sum_usage", query={"by": "day", "since": today.isoformat()}),
-        sessions=call.operate("list_sessions", query={"limit": 10}),
+        overview=call.operate("read_now", query={"since": midnight.isoformat()}),
+        sessions=sessions,
     )
-    late = call.api.store.now() - timedelta(minutes=2)
+    overview = values["overview"]
+    needs = overview.needs
+    counts = {(each.queue, each.state): each for each in overview.counts}
     return {
-        "unknown": values["unknown"],
-        "dead": values["dead"],
-        "unanswered": values["unanswered"],
-        "late": [item for item in values["waiting"].items if item.received_at < late][:1],
-        "waiting": values["waiting"],
-        "taken": values["taken"],
-        "pairings": values["pairings"].items,
-        "today": sum_today(list(values["usage"].sums.values())),
+        "overview": overview,
+        "cards": [await _card(call, need) for need in needs[:_MAX_CARDS]],
+        "left": max(0, len(needs) - _MAX_CARDS),
+        "waiting": counts.get(("inbox", "waiting")),
+        "running": overview.running,
         "sessions": values["sessions"].items,
     }
 
 
-def _nothing() -> dict[str, Any]:
-    return dict.fromkeys(
-        ("unknown", "dead", "unanswered", "late", "waiting", "taken", "pairings", "today")
-    )
-
-
-def sum_today(sums: Sequence[Any]) -> dict[str, Any]:
-    """Return tokens and cost of the usage since midnight; a cost of None is unknown."""
-    costs = [usage.cost_usd for usage in sums if usage.cost_usd is not None]
-    return {
-        "tokens": sum(usage.total for usage in sums),
-        "cost": sum(costs) if costs or not sums else None,
-        "is_partial": any(usage.cost_status == "unknown" for usage in sums),
-    }
+async def _card(call: PageCall, need: Any) -> NeedCard:
+    """Return the card of a need; a single delivery or message is shown with its text."""
+    if need.id is None or need.count != 1 or need.kind not in ("unknown", "dead", "unanswered"):
+        return NeedCard(need=need)
+    try:
+        if need.queue == "outbox":
+            delivery = await call.operate("get_delivery", path={"id": str(need.id)})
+            return NeedCard(need=need, delivery=delivery)
+        state = "waiting" if need.kind == "unanswered" else "dead"
+        page = await call.operate(
+            "list_arrivals", query={"state": state, "order": "newest", "limit": 200}
+        )
+    except NotFound:  # it was settled a moment ago
+        return NeedCard(need=need)
+    message = next((item for item in page.items if item.id == need.id), None)
+    return NeedCard(need=need, message=message)
 
 
 PAGES = (

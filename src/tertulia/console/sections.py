@@ -30,6 +30,8 @@ SECTIONS: tuple[Section, ...] = (
     Section("schedules", "/schedules", "Schedules", "member"),
     Section("processes", "/processes", "Processes", "member"),
     Section("policies", "/policies", "Policies", "owner"),
+    Section("platforms", "/platforms", "Platforms"),
+    Section("nodes", "/nodes", "Nodes"),
     Section("browsers", "/browsers", "Browsers", "guest"),
 )
 

@@ -77,6 +77,17 @@ async def load_process(call: PageCall) -> dict[str, Any]:
     return {"process": process, "output": output, "output_problem": problem}
 
 
+async def load_nodes(call: PageCall) -> dict[str, Any]:
+    """Load the gateways with their signs of life, and who listens for which account."""
+    return {"nodes": await call.operate("list_nodes")}
+
+
+async def load_platforms(call: PageCall) -> dict[str, Any]:
+    """Load the accounts of chat apps, as the nodes last reported them."""
+    nodes = await call.operate("list_nodes")
+    return {"accounts": sorted(nodes.connections, key=lambda each: (each.platform, each.account))}
+
+
 async def load_browsers(call: PageCall) -> dict[str, Any]:
     """Load the signed-in browsers, and which of them this one is."""
     values = await gather_values(
@@ -102,6 +113,14 @@ PAGES = (
     ConsolePage(
         path="/processes/{id}", name="process", title="Process", section="processes",
         role="owner", load=load_process, live=("live_process",),
+    ),
+    ConsolePage(
+        path="/nodes", name="nodes", title="Nodes", section="nodes", role="owner",
+        load=load_nodes, live=("live_nodes",),
+    ),
+    ConsolePage(
+        path="/platforms", name="platforms", title="Platforms", section="platforms",
+        role="owner", load=load_platforms, live=("live_platforms",),
     ),
     ConsolePage(
         path="/browsers", name="browsers", title="Browsers", section="browsers", role="guest",

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from typing import Any, Final
 
-from tertulia.console.bar_chart import HEIGHT, WIDTH, lay_out
+from tertulia.console.bar_chart import HEIGHT, WIDTH, BarValue, lay_out
 from tertulia.console.environment import zone
 from tertulia.console.page_definition import ConsolePage, PageCall, gather_values
 from tertulia.core.text import format
 from tertulia.core.usage import Usage
 from tertulia.errors import ConfigError, NotFound
+from tertulia.records.usage import DayUsage
 
 _DAYS: Final = 30
 _MAX_DAYS: Final = 92
 _SHOWN: Final = 20
+_COLOURS: Final = 4
 _GROUPS: Final = (
     ("model", "By model"), ("person", "By person"), ("platform", "By platform"),
     ("session", "By session"),
@@ -32,18 +34,21 @@ async def load_usage(call: PageCall) -> dict[str, Any]:
         "since": datetime.combine(since, time(), zone()).isoformat(),
         "until": datetime.combine(until + timedelta(days=1), time(), zone()).isoformat(),
     }
-    groups = ["day", *(name for name, _ in _GROUPS)] if call.caller.is_owner else ["person"]
+    groups = [name for name, _ in _GROUPS] if call.caller.is_owner else ["person"]
     sums = await gather_values(
-        **{name: call.operate("sum_usage", query={"by": name, **span}) for name in groups}
+        days=call.operate("sum_usage_by_day", query={"by": "model", **span}),
+        **{name: call.operate("sum_usage", query={"by": name, **span}) for name in groups},
     )
-    people = (
-        await call.operate("list_people", query={"limit": 1000}) if call.caller.is_owner else None
-    )
-    by_day = sums["day"].sums if "day" in sums else {}
+    people = await call.operate("list_people", query={"limit": 1000}) if is_owner(call) else None
+    now = await call.operate("read_now") if is_owner(call) else None
+    days = sums["days"].items
+    models = _models(days)
     return {
         "since": since,
         "until": until,
-        "bars": lay_out(_daily(by_day, since, until)) if by_day else [],
+        "bars": lay_out(_daily(days, models, since, until)) if days else [],
+        "models": models,
+        "budgets": now.budgets if now else (),
         "width": WIDTH,
         "height": HEIGHT,
         "total": sum_all(sums[groups[0]].sums),
@@ -54,6 +59,11 @@ async def load_usage(call: PageCall) -> dict[str, Any]:
         "titles": await _titles(call, sums["session"].sums) if "session" in sums else {},
         "shown": _SHOWN,
     }
+
+
+def is_owner(call: PageCall) -> bool:
+    """Return whether the person may see what others have spent."""
+    return call.caller.is_owner
 
 
 async def _titles(call: PageCall, sums: Mapping[str, Usage]) -> dict[str, str]:
@@ -78,18 +88,39 @@ def _day(call: PageCall, name: str, default: date) -> date:
         raise ConfigError(f"{text[:40]!r} is not a day.", hint="Write 2026-03-31.") from None
 
 
+def _models(days: Sequence[DayUsage]) -> list[str]:
+    """Return the models with the highest cost; the colours of the chart are few."""
+    costs: dict[str, float] = {}
+    for each in days:
+        costs[each.group] = costs.get(each.group, 0) + (each.usage.cost_usd or 0)
+    return sorted(costs, key=lambda name: -costs[name])[:_COLOURS]
+
+
 def _daily(
-    sums: Mapping[str, Usage], since: date, until: date
-) -> list[tuple[date, float | None, str]]:
-    days = []
+    days: Sequence[DayUsage], models: Sequence[str], since: date, until: date
+) -> list[BarValue]:
+    """Return the costs of each day: one for each model, and the last for all others."""
+    by_day: dict[str, list[DayUsage]] = {}
+    for each in days:
+        by_day.setdefault(each.day, []).append(each)
+    values = []
     for offset in range((until - since).days + 1):
         day = since + timedelta(days=offset)
-        usage = sums.get(day.isoformat())
-        cost = 0.0 if usage is None else usage.cost_usd
-        label = "nothing" if usage is None else format.format_cost(usage)
-        tokens = 0 if usage is None else usage.total
-        days.append((day, cost, f"{day.isoformat()}: {label}, {tokens:,} tokens"))
-    return days
+        entries = by_day.get(day.isoformat(), [])
+        costs: list[float | None] = [0.0] * (len(models) + 1)
+        for entry in entries:
+            index = models.index(entry.group) if entry.group in models else len(models)
+            cost = entry.usage.cost_usd
+            costs[index] = cost if not costs[index] else (costs[index] or 0) + (cost or 0)
+        total = sum(entry.usage.cost_usd or 0 for entry in entries)
+        is_known = any(entry.usage.cost_usd is not None for entry in entries)
+        tokens = sum(entry.usage.total for entry in entries)
+        label = (
+            "nothing" if not entries else format.format_dollars(total) if is_known else "unknown"
+        )
+        name = f"{day.isoformat()}: {label}, {tokens:,} tokens"
+        values.append(BarValue(day=day, name=name, values=tuple(costs)))
+    return values
 
 
 def sum_all(sums: Mapping[str, Usage]) -> dict[str, Any]:
