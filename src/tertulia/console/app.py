@@ -20,6 +20,7 @@ from tertulia.console import (
     form_actions,
     now_page,
     people_page,
+    prompt_page,
     search_page,
     session_pages,
     system_pages,
@@ -52,6 +53,7 @@ log = logging.getLogger("tertulia.console")
 PAGES: tuple[ConsolePage, ...] = (
     *now_page.PAGES,
     *session_pages.PAGES,
+    *prompt_page.PAGES,
     *search_page.PAGES,
     *delivery_pages.PAGES,
     *people_page.PAGES,
