@@ -44,3 +44,12 @@ def test_unknown_schedule_is_not_found(cli: CommandLine, act: str) -> None:
 def test_invalid_schedule_is_refused(cli: CommandLine, words: tuple[str, ...]) -> None:
     assert cli.error("schedules", "add", *words, expect=2)["code"] == "config"
     assert cli.json("schedules", "list") == []
+
+
+def test_schedule_says_when_it_runs_and_where_its_results_are(cli: CommandLine) -> None:
+    text = cli("schedules", "add", "tomorrow at 9", "look").stdout
+    assert "09:00:00 (UTC)" in text
+    assert ".local/share/tertulia/schedules/1." in text
+    assert (
+        "files in" not in cli("schedules", "add", "every 2h", "look", "--to", "telegram:1").stdout
+    )

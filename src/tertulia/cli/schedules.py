@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,7 +11,7 @@ import click
 from tertulia.cli import locations, output
 from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option
 from tertulia.core.schedule import MISFIRES, Misfire, describe_rule
-from tertulia.core.source import Source
+from tertulia.core.source import LOCAL, Source
 from tertulia.core.text import format
 from tertulia.records.machine_zone import machine_zone
 from tertulia.records.schedules import Schedule, ScheduleRun, Schedules
@@ -214,7 +215,11 @@ def _report(
     """Print a schedule and its change; with `with_next` also the time of its next run."""
     next_run = ""
     if with_next and schedule.state == "active" and schedule.next_at is not None:
-        next_run = f", next {format.format_time(schedule.next_at, machine_zone())}"
+        zone = machine_zone()
+        next_run = f", next {format.format_time(schedule.next_at, zone)} ({zone})"
     rule = describe_rule(schedule.rule)
     sentence = f"Schedule {schedule.id} ({rule}) {change}{next_run}."
+    if with_next and schedule.target == LOCAL:
+        folder = os.path.join(locations.data_folder(), "schedules", str(schedule.id))
+        sentence += f" Its results are files in {folder}."
     output.print_result(options, to_dict(schedule), sentence)
