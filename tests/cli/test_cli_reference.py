@@ -69,6 +69,7 @@ def test_json_has_the_documented_fields(cli: CommandLine, demo: Demo, command: s
         "config init": ["--config", "config.toml"],
         "pair revoke": ["telegram:42"],
         "people role": ["telegram:42", "owner"],
+        "people memory": ["telegram:42"],
         "ask": ["hello"],
         "schedules add": ["every 2h", "look"],
         "bench": ["--turns", "10"],
@@ -78,6 +79,8 @@ def test_json_has_the_documented_fields(cli: CommandLine, demo: Demo, command: s
         number = str(cli.json("schedules", "add", "every 2h", "look")["id"])
         cli("schedules", "run", number)
         more[command] = [] if command == "schedules list" else [number]
+    if command == "import jsonl":
+        Path("one.jsonl").write_text('{"role": "user", "content": "hola"}\n', "utf-8")
     if command == "console":
         Path("http.toml").write_text("[http]\nenabled = true\n", "utf-8")
     if command == "pair approve":
@@ -96,6 +99,9 @@ def test_json_has_the_documented_fields(cli: CommandLine, demo: Demo, command: s
         with tertulia.open(demo.path) as store:
             store.people.request_pairing(Source("signal", "7", user_id="7"))
         more[command] = ["signal:7"]
+    if command == "people memory":
+        with tertulia.open(demo.path) as store:
+            store.memories.add(Source("telegram", "42", user_id="42"), "Ana sails.")
     if command == "ps":
         with tertulia.open(demo.path) as store:
             store.processes.begin(background_process(store))

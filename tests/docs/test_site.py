@@ -42,6 +42,11 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert not missing, f"add to the navigation in mkdocs.yml: {missing}"
 
 
+def test_every_entry_of_the_navigation_exists() -> None:
+    """The generator says nothing of an entry that leads nowhere."""
+    assert [name for name in NAVIGATION if not (DOCS / name).is_file()] == []
+
+
 def test_no_link_leaves_the_folder_of_the_documentation() -> None:
     """On the site such a link would lead nowhere: name the file in code instead."""
     wrong = [

@@ -80,7 +80,8 @@ JSON_OUTPUT = {
     "people list": "`id`, `platform`, `name`, `role`, `since`",
     "people approve": "`id`, `platform`, `name`, `role`, `since`",
     "people refuse": "`id`",
-    "people memory": "an array of memories",
+    "people memory": "an array of memories: `id`, `text`, `author`, `state`, `session_id`,"
+    " `created_at`",
     "people role": "`id`, `platform`, `name`, `role`, `since`",
     "deliveries list": _DELIVERY,
     "deliveries retry": _DELIVERY,

@@ -119,7 +119,7 @@ def run_job(job: dict[str, Any], content: bytes) -> DecoderResult:
     except Undecodable as problem:
         return DecoderResult({"problem": str(problem)})
     except ImportError:
-        return DecoderResult({"problem": "this needs: pip install 'tertulia[media]'"})
+        return DecoderResult({"problem": "this needs the extra 'media' of tertulia"})
     except MemoryError:
         return DecoderResult({"problem": "it needs too much memory"})
     except Exception:  # noqa: BLE001 - decoders raise anything for a file that is broken
