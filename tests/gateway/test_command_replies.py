@@ -25,7 +25,10 @@ def test_help_is_grouped_and_complete() -> None:
         assert f"| `{command.usage.replace('|', chr(92) + '|')}` | {command.description} |" in text
     assert text.index("| Conversations |") < text.index("| Messages |") < text.index("| State |")
     assert "/quit" in text
-    assert "/quit" not in command_replies.help_text(rows, is_terminal=False)
+    elsewhere = command_replies.help_text(rows, is_terminal=False)
+    assert "/quit" not in elsewhere
+    assert "|---|" not in elsewhere
+    assert "**Messages**\n/retry: answer the last message again\n" in elsewhere
 
 
 def test_search_says_who_when_and_where_and_marks_the_word(where: str) -> None:

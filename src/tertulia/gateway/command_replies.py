@@ -27,18 +27,30 @@ _QUIT: Final = ("/quit", "leave the terminal; ctrl-D does the same")
 
 
 def help_text(rows: Sequence[tuple[str, str, str]], *, is_terminal: bool) -> str:
-    """Return the commands as one table for each group; a row is name, usage and description."""
+    """Return the commands in groups; a row is name, usage and description.
+
+    The terminal gets tables. Elsewhere a line for each command is better: a phone is narrow, and
+    chat apps make a link of a command that stands alone.
+    """
     group_of = {name: group for group, names in GROUPS.items() for name in names}
-    tables: dict[str, list[str]] = {group: [] for group in (*GROUPS, _MORE)}
+    groups: dict[str, list[tuple[str, str]]] = {group: [] for group in (*GROUPS, _MORE)}
     for name, usage, description in rows:
-        tables[group_of.get(name, _MORE)].append(_table_row(usage, description))
+        groups[group_of.get(name, _MORE)].append((usage, description))
     if is_terminal:
-        tables[_MORE].append(_table_row(*_QUIT))
+        groups[_MORE].append(_QUIT)
     return "\n\n".join(
-        "\n".join([f"| {group} | |", "|---|---|", *lines])
-        for group, lines in tables.items()
-        if lines
+        "\n".join(_group_lines(group, commands, is_terminal=is_terminal))
+        for group, commands in groups.items()
+        if commands
     )
+
+
+def _group_lines(
+    group: str, commands: Sequence[tuple[str, str]], *, is_terminal: bool
+) -> list[str]:
+    if not is_terminal:
+        return [f"**{group}**", *(f"{usage}: {description}" for usage, description in commands)]
+    return [f"| {group} | |", "|---|---|", *(_table_row(*command) for command in commands)]
 
 
 def _table_row(usage: str, description: str) -> str:
