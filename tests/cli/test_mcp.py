@@ -22,6 +22,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+@pytest.mark.check
 def test_add_check_accept_and_list(cli: CommandLine, config: Path, tmp_path: Path) -> None:
     tools = tmp_path / "tools"
     tools.write_text("read Read a file.\n")

@@ -23,6 +23,8 @@ from tertulia.testing import FakeClock
 from tests.gateway.running_gateway import ANA, BEN, FAST, App, Scripted, rules, running_gateway
 
 COMMAND = {"command": "rm -rf build"}
+# For what does not touch the database.
+on_sqlite = pytest.mark.parametrize("where", ["sqlite"], indirect=True)
 
 
 class Shell:
@@ -159,6 +161,7 @@ def test_wrong_person_changes_nothing_and_is_told(where: str) -> None:
     asyncio.run(play())
 
 
+@on_sqlite
 def test_owner_answers_for_others(where: str) -> None:
     shell = Shell()
     owned = rules(platforms={"telegram": PlatformSettings(admission="everyone", owners=("43",))})
@@ -307,6 +310,7 @@ def test_longer_approvals_cover_the_exact_command_and_can_be_revoked(where: str)
     asyncio.run(play())
 
 
+@on_sqlite
 def test_after_foreign_content_only_once(where: str) -> None:
     shell = Shell()
 
@@ -362,6 +366,7 @@ def test_repeated_message_of_a_waiting_turn_changes_nothing(where: str) -> None:
     asyncio.run(play())
 
 
+@on_sqlite
 def test_agent_cannot_run_what_was_not_approved(where: str) -> None:
     """An agent that calls a tool before its step is stored gets a refusal."""
     shell = Shell()
@@ -377,6 +382,7 @@ def test_agent_cannot_run_what_was_not_approved(where: str) -> None:
     asyncio.run(play())
 
 
+@on_sqlite
 def test_invisible_characters_and_long_arguments(where: str) -> None:
     shell = Shell()
 
@@ -410,6 +416,7 @@ def test_deleted_session_has_no_approvals_left(where: str) -> None:
     asyncio.run(play())
 
 
+@on_sqlite
 @pytest.mark.parametrize("decision", ["allow", "deny"])
 def test_rules_of_the_configuration(where: str, decision: Any) -> None:
     shell = Shell()
@@ -428,6 +435,7 @@ def test_rules_of_the_configuration(where: str, decision: Any) -> None:
     asyncio.run(play())
 
 
+@on_sqlite
 def test_webhook_and_schedule_are_declined_at_once(where: str) -> None:
     """Nobody is there who could be asked."""
     shell = Shell()

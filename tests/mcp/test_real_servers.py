@@ -40,7 +40,7 @@ def program(name: str, *arguments: str, **changes: Any) -> McpServerSettings:
     if not (FOLDER / "bin").exists():
         pytest.fail("The MCP servers are not installed: run make check.")
     if not path.exists():
-        pytest.skip("There is no npm, so the MCP servers of npm are not installed.")
+        pytest.skip("The MCP servers of npm are not installed: there is no npm, or it failed.")
     return McpServerSettings(command=(str(path), *arguments), **changes)
 
 

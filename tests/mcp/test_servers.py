@@ -22,6 +22,8 @@ from tertulia.mcp.settings import McpServerSettings
 from tests.gateway.running_gateway import ANYBODY, FAST, App, RunningGateway, until
 from tests.gateway.test_approvals import agent_calling, code_in
 
+pytestmark = pytest.mark.check
+
 if os.name == "nt":
     pytest.skip("starts programs of a Unix", allow_module_level=True)
 
