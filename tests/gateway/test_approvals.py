@@ -20,7 +20,16 @@ from tertulia.errors import IllegalMove
 from tertulia.gateway.request_reply import AgentRequest, Responder
 from tertulia.platforms.settings import PlatformSettings
 from tertulia.testing import FakeClock
-from tests.gateway.running_gateway import ANA, BEN, FAST, App, Scripted, rules, running_gateway
+from tests.gateway.running_gateway import (
+    ANA,
+    BEN,
+    FAST,
+    PATIENCE,
+    App,
+    Scripted,
+    rules,
+    running_gateway,
+)
 
 COMMAND = {"command": "rm -rf build"}
 # For what does not touch the database.
@@ -494,5 +503,30 @@ def test_unattended_calls_can_be_asked_at_the_home_of_the_owner(where: str) -> N
             await node.say(f"/approve {code_in(node.app.to(BEN)[-1])} once", BEN)
             assert node.app.to(ANA) == ["Done: ran ls"]
             assert len(shell.calls) == 2
+
+    asyncio.run(play())
+
+
+@on_sqlite
+def test_stop_ends_an_approved_call_that_runs(where: str) -> None:
+    begun = asyncio.Event()
+
+    async def hang(arguments: dict[str, Any]) -> str:
+        begun.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    async def play() -> None:
+        tool = Tool("terminal", "Run a command.", Shell().tool.parameters, hang)
+        async with running_gateway(where, agent_calling(calling("ls")), tools=[tool]) as node:
+            code = code_in(await node.hears("look"))
+            await node.app.get(f"/approve {code} once")
+            await asyncio.wait_for(begun.wait(), PATIENCE)
+            before = len(node.app.to(ANA))
+            assert await node.say("/stop") == ["Stopped."]
+            assert len(node.app.to(ANA)) == before + 1
+            (session,) = (await node.store.sessions.find()).items
+            entries = await node.store.transcript(session.id).load()
+            assert entries[-1].get("interrupted") is True
 
     asyncio.run(play())

@@ -153,7 +153,8 @@ class AgentTurn:
         try:
             async with progress.shown():
                 request = await self._request(turn, signals, message)
-                await self._run_answered_calls(turn, request, message)
+                if not await self._run_answered_calls(turn, request, message):
+                    return  # the person has stopped it; leaving closes what has no result
                 await self._answer(turn, request, message)
             outcome = "answered"
         except TurnSuspended:
@@ -166,24 +167,31 @@ class AgentTurn:
 
     async def _run_answered_calls(
         self, turn: TurnControl, request: Request, message: MessageToAnswer
-    ) -> None:
-        """Run the calls for whose approval the turn has waited, and store all their results."""
+    ) -> bool:
+        """Run the calls for whose approval the turn has waited, and store all their results.
+
+        Return False if the person has stopped them.
+        """
         if not turn.answered_calls or self._guard is None:
-            return
+            return True
         declined = {item.call.id: item.declined for item in turn.answered_calls if item.declined}
         calls = [item.call for item in turn.answered_calls]
         for call_id, reason in declined.items():
             await turn.add_tool_result(call_id, declined_text(reason))
-        async with StopWatcher(request.stop) as watcher:
-            results = agent_tools.run_tools(
-                [call for call in calls if call.id not in declined],
-                self._guard.approved_tools,
-                watcher,
-                seconds=_APPROVED_SECONDS,
-            )
-            async with contextlib.aclosing(results):
-                async for result in results:
-                    await self._store_event(turn, result, message)
+        try:
+            async with StopWatcher(request.stop) as watcher:
+                results = agent_tools.run_tools(
+                    [call for call in calls if call.id not in declined],
+                    self._guard.approved_tools,
+                    watcher,
+                    seconds=_APPROVED_SECONDS,
+                )
+                async with contextlib.aclosing(results):
+                    async for result in results:
+                        await self._store_event(turn, result, message)
+        except AgentStopped:
+            return False
+        return True
 
     @property
     def draft_id(self) -> str | None:
