@@ -20,7 +20,8 @@ from tertulia.gateway import listening, retries
 from tertulia.gateway.app import Gateway
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.base import StreamUpdate
-from tertulia.platforms.matrix import MatrixAdapter, MatrixSettings
+from tertulia.platforms.matrix import MatrixSettings
+from tertulia.platforms.matrix.adapter import MatrixAdapter
 from tertulia.records import listeners
 from tests.crash.gateway_process import SETTINGS, Death
 

@@ -11,7 +11,8 @@ from tertulia import aio
 from tertulia.agents.base import Agent
 from tertulia.gateway.app import Gateway
 from tertulia.gateway.settings import GatewaySettings
-from tertulia.platforms.matrix import MatrixAdapter, MatrixSettings
+from tertulia.platforms.matrix import MatrixSettings
+from tertulia.platforms.matrix.adapter import MatrixAdapter
 from tests.gateway.running_gateway import FAST, Echo, check
 from tests.matrix.people import Person, wait_for
 

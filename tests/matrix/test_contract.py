@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tertulia.platforms.matrix import MatrixAdapter, MatrixSettings
+from tertulia.platforms.matrix import MatrixSettings
+from tertulia.platforms.matrix.adapter import MatrixAdapter
 from tertulia.testing.adapter_contract import AdapterContract, AdapterFixture, SendFailure
 from tests.matrix.people import Person, people, wait_for
 from tests.servers.http_proxy import Fault, HttpProxy

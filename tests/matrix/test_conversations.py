@@ -13,7 +13,9 @@ from tertulia.agents.base import Delta, Event, Request, Step
 from tertulia.core.media import Media
 from tertulia.errors import Refused, TooLarge
 from tertulia.platforms.base import Outgoing
-from tertulia.platforms.matrix import ENCRYPTED, MAX_CONTENT_BYTES, MatrixAdapter, MatrixSettings
+from tertulia.platforms.matrix import MatrixSettings
+from tertulia.platforms.matrix.adapter import ENCRYPTED, MatrixAdapter
+from tertulia.platforms.matrix.event_content import MAX_CONTENT_BYTES
 from tests.gateway.running_gateway import Echo
 from tests.matrix.matrix_gateway import matrix_gateway
 from tests.matrix.people import Person, people, wait_for

@@ -22,9 +22,10 @@ from tertulia.errors import (
     PlatformUnavailable,
     RateLimited,
 )
-from tertulia.platforms import matrix
 from tertulia.platforms.base import Incoming, Outgoing, Passed, StreamUpdate, Update
-from tertulia.platforms.matrix import MatrixAdapter, MatrixSettings
+from tertulia.platforms.matrix import MatrixSettings, event_content
+from tertulia.platforms.matrix import adapter as matrix
+from tertulia.platforms.matrix.adapter import MatrixAdapter
 from tests.matrix.matrix_gateway import matrix_gateway
 from tests.matrix.people import Person, people, wait_for
 from tests.servers.http_proxy import Fault, HttpProxy
@@ -164,7 +165,7 @@ def test_refused_formatting_is_sent_as_plain_text_to_the_same_room(synapse: Syna
             await agent.join(room)
             adapter = adapter_of(proxy.base_url, agent)
             proxy.spoil(SEND, Fault(status=400, body=b'{"errcode":"M_BAD_JSON"}'), times=1)
-            (text,) = matrix.format_text("**bold**")
+            (text,) = event_content.format_text("**bold**")
             await adapter.send(
                 Outgoing(delivery="d1", chat_id=room, text=text.text, spans=text.spans)
             )

@@ -10,7 +10,7 @@ import pytest
 
 from tertulia.core.backoff import Backoff
 from tertulia.gateway import listening
-from tertulia.platforms import matrix
+from tertulia.platforms.matrix import adapter as matrix
 from tests.matrix.matrix_gateway import matrix_gateway
 from tests.matrix.people import people, wait_for
 from tests.servers.http_proxy import HttpProxy

@@ -1,32 +1,16 @@
-"""Matrix without a homeserver: events, contents, errors; `tests/matrix` has the rest."""
+"""Events of rooms: what becomes of each."""
 
 from __future__ import annotations
 
-import asyncio
-import json
 from typing import Any
 
-import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tertulia.core.media import Media
-from tertulia.core.text.spans import FormattedText, Span
-from tertulia.errors import (
-    AccountProblem,
-    ConfigError,
-    OutcomeUnknown,
-    PlatformError,
-    PlatformUnavailable,
-    RateLimited,
-    Refused,
-    TooLarge,
-)
-from tertulia.platforms import matrix
-from tertulia.platforms.base import Changed, Incoming, MenuEntry, Update
-from tertulia.platforms.definition import BuildContext
-from tertulia.platforms.matrix import EventReader, MatrixAdapter, MatrixSettings, Room
+from tertulia.platforms.base import Changed, Incoming, Update
+from tertulia.platforms.matrix.room_events import EventReader, Room
 
 ME = "@agent:example.org"
 ANA = "@ana:example.org"
@@ -242,164 +226,3 @@ def test_event_without_its_parts_is_skipped() -> None:
     assert read(event({"msgtype": "m.key.verification.request", "body": "x"})) is None
     assert read(event("no object")) is None
     assert read({**text("x"), "state_key": ""}) is None
-
-
-# -- our own entry into a room
-
-
-def test_messages_before_an_invitation_are_not_for_us() -> None:
-    invite, early, late = member(ME, "invite"), text("early"), text("late")
-    join = member(ME, "join", prev_content={"membership": "invite"})
-    assert matrix._after_start([early, invite, late, join], ME) == [late, join]
-    joined = member(ME, "join")
-    assert matrix._after_start([early, joined, late], ME) == [late]
-    renamed = member(ME, "join", prev_content={"membership": "join"})
-    assert not matrix._is_join(renamed, ME)
-    assert not matrix._is_join(member(ME, "join", replaces_state="$x"), ME)
-    assert matrix._after_start([early, renamed, late], ME) == [early, renamed, late]
-    # The invitation is too far back: what was written before we came is left out.
-    assert matrix._after_start([early, join, late], ME) == [late]
-
-
-# -- contents
-
-
-def test_text_has_html_only_if_formatted_and_pings_nobody() -> None:
-    plain = matrix.text_content(FormattedText("hi @room @ana"))
-    assert plain["body"] == "hi @room @ana"
-    assert plain["m.mentions"] == {}
-    assert "formatted_body" not in plain
-    bold = matrix.text_content(FormattedText("a <b>", (Span("bold", 0, 1),)))
-    assert bold["format"] == "org.matrix.custom.html"
-    assert bold["formatted_body"] == "<strong>a</strong> &lt;b&gt;"
-
-
-def test_edit_repeats_the_whole_content_once() -> None:
-    content = matrix.text_content(FormattedText("x" * 1000)) | matrix.relation("$root", None)
-    edit = matrix.edit_content(content, "$0")
-    assert edit["m.relates_to"] == {"rel_type": "m.replace", "event_id": "$0"}
-    assert edit["m.new_content"]["body"] == "x" * 1000
-    assert "m.relates_to" not in edit["m.new_content"]
-    assert len(edit["body"]) < 300
-    assert edit["m.mentions"] == {}
-
-
-def test_relation_names_thread_and_reply() -> None:
-    assert matrix.relation(None, None) == {}
-    assert matrix.relation(None, "$1") == {"m.relates_to": {"m.in_reply_to": {"event_id": "$1"}}}
-    thread = matrix.relation("$root", None)["m.relates_to"]
-    assert thread == {
-        "rel_type": "m.thread", "event_id": "$root", "is_falling_back": True,
-        "m.in_reply_to": {"event_id": "$root"},
-    }  # fmt: skip
-    reply = matrix.relation("$root", "$1")["m.relates_to"]
-    assert (reply["is_falling_back"], reply["m.in_reply_to"]) == (False, {"event_id": "$1"})
-
-
-@given(st.text(st.characters(codec="utf-8") | st.sampled_from('&<>"*_`\n'), max_size=300))
-def test_parts_fit_into_an_event_also_as_edits(source: str) -> None:
-    for part in matrix.format_text(source * 200):
-        content = matrix.text_content(part)
-        edit = matrix.edit_content(content, "$" + "x" * 43)
-        # Canonical JSON, in which a homeserver counts; signatures and references need 4 KiB.
-        assert len(json.dumps(edit, ensure_ascii=False).encode()) < 65_536 - 4_096
-
-
-def test_lone_surrogates_are_replaced() -> None:
-    assert json.loads(matrix._encode({"body": "a\ud800b"})) == {"body": "a?b"}
-
-
-def test_transaction_is_the_same_in_every_process() -> None:
-    parts = ("d1", ROOM, None, {"b": 1, "a": [2]})
-    assert matrix._transaction(*parts) == matrix._transaction("d1", ROOM, None, {"a": [2], "b": 1})
-    assert matrix._transaction("d1", ROOM) != matrix._transaction("d1", "!other:example.org")
-    assert matrix._transaction("\ud800").isalnum()
-
-
-# -- errors
-
-
-@pytest.mark.parametrize(
-    ("status", "code", "error", "read_error"),
-    [
-        (429, "M_LIMIT_EXCEEDED", RateLimited, RateLimited),
-        (429, "", RateLimited, RateLimited),
-        (401, "M_UNKNOWN_TOKEN", AccountProblem, AccountProblem),
-        (401, "M_MISSING_TOKEN", AccountProblem, AccountProblem),
-        (403, "M_USER_DEACTIVATED", AccountProblem, AccountProblem),
-        (403, "M_FORBIDDEN", Refused, Refused),
-        (404, "M_NOT_FOUND", Refused, Refused),
-        (400, "M_BAD_JSON", Refused, Refused),
-        (413, "M_TOO_LARGE", TooLarge, TooLarge),
-        (413, "", TooLarge, TooLarge),
-        (403, "M_RESOURCE_LIMIT_EXCEEDED", PlatformUnavailable, PlatformUnavailable),
-        (404, "", PlatformUnavailable, PlatformUnavailable),
-        (401, "", PlatformUnavailable, PlatformUnavailable),
-        (301, "", PlatformUnavailable, PlatformUnavailable),
-        (500, "M_UNKNOWN", OutcomeUnknown, PlatformUnavailable),
-        (502, "", OutcomeUnknown, PlatformUnavailable),
-    ],
-)
-def test_status_and_code_decide_what_becomes_of_a_message(
-    status: int, code: str, error: type[PlatformError], read_error: type[PlatformError]
-) -> None:
-    response, answer = httpx2.Response(status), {"errcode": code} if code else None
-    assert type(matrix._error_of(response, answer, is_read=False)) is error
-    assert type(matrix._error_of(response, answer, is_read=True)) is read_error
-
-
-@pytest.mark.parametrize(
-    ("answer", "header", "seconds"),
-    [({"retry_after_ms": 2500}, "", 2.5), ({}, "7", 7.0), ({}, "soon", 1.0),
-     ({"retry_after_ms": "x"}, "", 1.0), ({"retry_after_ms": 10**9}, "", 3600.0)],
-)  # fmt: skip
-def test_homeserver_says_how_long_to_wait(
-    answer: dict[str, Any], header: str, seconds: float
-) -> None:
-    response = httpx2.Response(429, headers={"retry-after": header})
-    assert matrix._retry_after(response, answer) == seconds
-
-
-# -- settings
-
-
-def settings(**changes: Any) -> MatrixSettings:
-    return MatrixSettings(**{"base_url": "https://matrix.example.org", **changes})
-
-
-def test_adapter_is_built_for_its_account() -> None:
-    context = BuildContext(
-        name="matrix", account="work", settings=settings(token_env="MATRIX_TOKEN"), folder="x",
-        environ={"MATRIX_TOKEN": "secret"},
-    )  # fmt: skip
-    adapter = matrix.PLATFORM.build_adapter(context)
-    assert adapter.account == "work"
-    assert adapter.listens_alone
-    assert adapter.draft_seconds is not None
-    assert "secret" not in repr(adapter)
-
-
-def test_base_url_needs_http() -> None:
-    with pytest.raises(ConfigError) as caught:
-        MatrixAdapter(settings(base_url="matrix.example.org"), "x")
-    assert caught.value.field == "base_url"
-
-
-def test_streaming_can_be_switched_off() -> None:
-    assert MatrixAdapter(settings(stream="off"), "x").draft_seconds is None
-
-
-@pytest.mark.parametrize(
-    ("join", "inviter", "accepts"),
-    [("invited", None, True), ("never", ANA, False), ("allowed", ANA, True),
-     ("allowed", "@ben:example.org", True), ("allowed", "@x:example.org", False)],
-)  # fmt: skip
-def test_invitations_are_accepted_by_setting(join: Any, inviter: str | None, accepts: bool) -> None:
-    options = settings(join=join, allow=(ANA,), owners=("@ben:example.org",))
-    assert MatrixAdapter(options, "x")._accepts(inviter) is accepts
-
-
-def test_menu_names_the_commands() -> None:
-    adapter = MatrixAdapter(settings(), "x")
-    asyncio.run(adapter.fill_menu((MenuEntry("new", "begin anew"),)))
-    assert adapter._menu[0].name == "new"
