@@ -105,6 +105,12 @@ def test_json_has_the_documented_fields(cli: CommandLine, demo: Demo, command: s
     if command == "ps":
         with tertulia.open(demo.path) as store:
             store.processes.begin(background_process(store))
+    if command == "people memory":
+        with tertulia.open(demo.path) as store:
+            store.memories.add(Source("telegram", "42", user_id="42"), "Ana sails.")
+    if command == "import jsonl":
+        cli("export", "--format", "jsonl", "--output", "a.jsonl")
+        cli = CommandLine("new.db")
     more |= {f"import {kind}": ["."] for kind in ("hermes", "nanobot", "openclaw", "jsonl")}
     noun, _, verb = command.partition(" ")
     needs_id = noun == "sessions" and verb not in ("list", "search")

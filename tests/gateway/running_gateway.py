@@ -248,7 +248,8 @@ async def running_gateway(
 
 async def check(store: aio.Store) -> None:
     """The store is sound, and every history is legal."""
-    assert await store.check() == []
+    problems = await store.check()
+    assert problems == [], problems
     for session in (await store.sessions.find(limit=1000)).items:
         history = await store.transcript(session.id).history()
         assert not faults("openai", history), history

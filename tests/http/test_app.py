@@ -66,7 +66,7 @@ def test_role_comes_from_the_token_and_an_approved_guest_is_a_member(tmp_path: P
             return str(client.post("/turns", json={"text": "hello"}).json()["text"])
 
     roles: tuple[Role, ...] = ("owner", "member", "guest")
-    assert [offered(role) for role in roles] == ["schedule", "schedule", "nothing"]
+    assert [offered(role) for role in roles] == ["schedule memory", "schedule memory", "nothing"]
     with tertulia.open(path) as store:
         # Nothing is stored that a later configuration could not take back.
         assert {person.role for person in store.people.find()} == {"guest"}

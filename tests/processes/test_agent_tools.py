@@ -202,7 +202,7 @@ class TestRoles:
 
         async def script(request: Request) -> AsyncGenerator[Event, None]:
             names = [tool.name for tool in request.tools]
-            offered[request.text] = [name for name in names if name != "schedule"]
+            offered[request.text] = [name for name in names if name not in ("schedule", "memory")]
             for tool in request.tools:
                 if tool.name == "terminal":
                     await tool.call({"command": "echo done", "background": True})

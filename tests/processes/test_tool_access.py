@@ -42,10 +42,10 @@ def test_role_of_the_token_decides_over_http(tmp_path: Path) -> None:
         body = {"messages": [{"role": "user", "content": "go"}]}
         with served_gateway.client("root") as client:
             completion = client.post("/v1/chat/completions", json=body).json()
-        assert completion["choices"][0]["message"]["content"] == "process schedule terminal"
+        assert completion["choices"][0]["message"]["content"] == "memory process schedule terminal"
         assert texts == {
-            "root": "process schedule terminal",
-            "ana": "schedule",
+            "root": "memory process schedule terminal",
+            "ana": "memory schedule",
             "eve": "nothing",
         }
         with served_gateway.store() as store:

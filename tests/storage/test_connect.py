@@ -10,6 +10,7 @@ import pytest
 
 import tertulia
 from tertulia import ConfigError, Settings
+from tertulia.install_command import install_command
 from tertulia.storage import connect
 from tertulia.storage.sqlite.database import SqliteDatabase
 
@@ -66,4 +67,4 @@ def test_server_without_psycopg_names_the_package_to_install(
     monkeypatch.setattr(builtins, "__import__", refuse_postgres)
     with pytest.raises(ConfigError, match="psycopg") as caught:
         connect.open_database("postgresql://host/talk", SETTINGS)
-    assert "tertulia[postgres]" in (caught.value.hint or "")
+    assert install_command("postgres") in (caught.value.hint or "")
