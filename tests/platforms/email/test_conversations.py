@@ -12,6 +12,8 @@ import pytest
 
 from tertulia import aio
 from tertulia.agents.base import Agent
+from tertulia.core.backoff import Backoff
+from tertulia.gateway import retries
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.base import Outgoing
 from tertulia.platforms.settings import PlatformSettings
@@ -335,5 +337,45 @@ def test_new_mail_without_a_thread_has_a_title(tmp_path: Path, mail: MailServers
         assert news.message["References"] is None
         await write(mail, address, "thanks", replies_to=news, subject="Re: News")
         assert (await sent(mail, 2))[-1].message["References"].split()[0] == news.id
+
+    converse(tmp_path, mail, act)
+
+
+def test_refused_account_makes_no_dead_letters(
+    tmp_path: Path, mail: MailServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retries, "ACCOUNT_BACKOFF", Backoff(first=0.05, longest=0.2))
+
+    async def act(store: aio.Store, address: str) -> None:
+        await asyncio.to_thread(mail.revoke, address)
+        for number in range(5):
+            await store.outbox.put(f"waiting {number}", f"email:p{number % 2}@example.com")
+
+        async def is_tried() -> bool:
+            items = (await store.outbox.find()).items
+            return any(item.attempts > 1 for item in items)
+
+        await until(is_tried, "a delivery was tried")
+        assert not await has_state(store, "dead")
+        await asyncio.to_thread(mail.restore, address)
+        assert len(await sent(mail, 5)) == 5
+        assert not await has_state(store, "dead")
+
+    converse(tmp_path, mail, act)
+
+
+def test_send_without_a_clear_answer_is_unknown_and_not_repeated(
+    tmp_path: Path, mail: MailServers
+) -> None:
+    async def act(store: aio.Store, address: str) -> None:
+        mail.smtp.spoil("DATA", "cut")
+        await write(mail, address, "hola")
+        await sent(mail, 1)
+        await until(lambda: has_state(store, "unknown"), "the delivery is unknown")
+        mail.smtp.mend()
+        await write(mail, address, "and then")
+        assert [message.text for message in await sent(mail, 2)] == ["re hola", "re and then"]
+        (unknown,) = (await store.outbox.find(state="unknown")).items
+        assert unknown.body["text"] == "re hola"
 
     converse(tmp_path, mail, act)
