@@ -50,7 +50,8 @@ MISSING = (
     " apt-get install dovecot-imapd (Debian, Ubuntu), dnf install dovecot (Fedora),"
     " brew install dovecot (macOS); or name its program in TEST_DOVECOT."
 )
-_START_SECONDS = 30.0
+_START_SECONDS = 60.0
+_PORT_TRIES = 3
 _numbers = itertools.count(1)
 
 
@@ -126,8 +127,18 @@ class Dovecot:
         binary = program()
         if binary is None:
             raise RuntimeError(MISSING)
-        if not self.port:
+        for attempt in range(1, _PORT_TRIES + 1):
             self.port, self.tls_port = _free_port(), _free_port()
+            try:
+                self._run(binary)
+            except RuntimeError:
+                # Somebody may have taken a port meanwhile.
+                if attempt == _PORT_TRIES:
+                    raise
+            else:
+                return
+
+    def _run(self, binary: str) -> None:
         (self.folder / "denied").touch()
         os.chmod(self.folder, 0o755)
         (self.folder / "dovecot.conf").write_text(self._configuration())
@@ -162,7 +173,8 @@ class Dovecot:
         self._process.kill()
         log = self.folder / "log"
         text = log.read_text() if log.exists() else ""
-        return f"{self._process.stderr.read().decode()[-1000:]} {text[-1000:]}"
+        complaint = self._process.communicate()[1].decode()
+        return f"{complaint[-1000:]} {text[-1000:]}"
 
     def _configuration(self) -> str:
         # A server of its own user needs no other users; root's drops its rights to them.
@@ -230,14 +242,20 @@ class MailServers:
     """Both servers, the mailboxes, and what was sent."""
 
     def __init__(self) -> None:
+        if program() is None:
+            raise RuntimeError(MISSING)
         self._folder = Path(tempfile.mkdtemp(prefix="mail-"))
         write_certificate(self._folder)
         self.dovecot = Dovecot(self._folder)
         self.smtp = SmtpServer(self._folder)
 
     def __enter__(self) -> Self:
-        self.dovecot.start()
         self.smtp.start()
+        try:
+            self.dovecot.start()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
