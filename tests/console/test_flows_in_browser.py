@@ -168,3 +168,25 @@ def test_undo_restore_and_fork(tmp_path: Path, profile: Profile) -> None:
         page.get_by_role("button", name="Fork here").first.click()
         page.wait_for_url(re.compile(f"/console/sessions/(?!{session})"))
         expect(page.locator(".entry")).to_have_count(1)
+
+
+def test_approve_a_stranger_by_code_and_by_identity(tmp_path: Path, profile: Profile) -> None:
+    marta = Source("telegram", "5", user_id="5", user_name="Marta")
+    jan = Source("telegram", "6", user_id="6", user_name="Jan")
+    with served_console(tmp_path / "talk.db") as console:
+        with console.gateway.store() as store:
+            code = store.people.request_pairing(marta)
+            store.people.request_pairing(jan)
+        page = console.sign_in(profile(console.url))
+        page.goto("/console/people")
+        page.locator(".card", has_text="Marta").get_by_label("Their code").fill(str(code))
+        page.locator(".card", has_text="Marta").get_by_role(
+            "button", name="Let them in"
+        ).first.click()
+        expect(page.locator("#notice")).to_contain_text("They may write now.")
+        expect(page.locator(".card")).to_have_count(1)
+        page.locator(".card summary").click()
+        page.get_by_role("button", name="Let them in by their id").click()
+        expect(page.locator(".card")).to_have_count(0)
+        with console.gateway.store() as store:
+            assert store.people.role_of(marta) == store.people.role_of(jan) == "member"

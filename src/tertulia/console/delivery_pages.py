@@ -41,6 +41,11 @@ async def load_deliveries(call: PageCall) -> dict[str, Any]:
     }
 
 
+async def load_message(call: PageCall) -> dict[str, Any]:
+    """Load the way of one message, from its receipt to its delivery."""
+    return {"trace": await call.operate("trace_message", path=call.path)}
+
+
 async def _arrivals(call: PageCall) -> list[Any]:
     pages = await gather_values(
         **{
@@ -58,5 +63,9 @@ PAGES = (
         path="/deliveries", name="deliveries", title="Deliveries", section="deliveries",
         load=load_deliveries, role="owner", rows="deliveries", row_template="_delivery_row.html",
         live=("live_counts", "live_groups", "live_arrivals"),
+    ),
+    ConsolePage(
+        path="/messages/{id}", name="message", title="Message", section="deliveries",
+        load=load_message, role="owner", live=("live_message",),
     ),
 )  # fmt: skip

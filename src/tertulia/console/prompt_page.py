@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from tertulia.console.page_definition import ConsolePage, PageCall, gather_values
-from tertulia.core.text.display_safe import display_line
+from tertulia.core.text.display_safe import display_json, display_line
 
 _ROWS: Final = 120
 FORMATS: Final = ("openai", "anthropic", "responses")
@@ -66,9 +66,9 @@ def history_texts(items: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
 def history_json(item: dict[str, Any]) -> str:
     """Return a message of a history as JSON; decoded, it is the message again.
 
-    Everything that is not plain ASCII is escaped, so no character can be lost or hidden.
+    Characters that could hide something or get lost are escaped.
     """
-    return json.dumps(item, ensure_ascii=True, indent=1)
+    return display_json(item, indent=1)
 
 
 def _line(row: Any) -> FateLine:
