@@ -1,8 +1,9 @@
-"""A gateway with a Slack app or a WhatsApp number in a process, which dies at a named step.
+"""A gateway with one account of a chat app in a process, which dies at a named step.
 
-    python -m tests.crash.chat_process PLATFORM STORE ADDRESS STEP [PORT]
+    python -m tests.crash.chat_process PLATFORM STORE ADDRESS STEP [PORT] [LEASE]
 
-ADDRESS is the server of the platform, PORT where WhatsApp calls the gateway. It runs until it is
+PLATFORM is discord, signal, slack or whatsapp. ADDRESS is its server, PORT where WhatsApp calls the
+gateway, LEASE how many seconds this node may listen without renewing it. It runs until it is
 killed, or drains after SIGTERM.
 """
 
@@ -17,20 +18,26 @@ from typing import Any
 
 from tertulia import Settings, aio
 from tertulia.agents.base import Delta, Event, Request, Step
+from tertulia.gateway import listening
 from tertulia.gateway.app import Gateway
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.http import HttpSettings, serve
-from tertulia.platforms.base import Adapter, Outgoing, Receive, Update
+from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive, Update
+from tertulia.platforms.discord.adapter import DiscordAdapter
 from tertulia.platforms.settings import PlatformSettings
+from tertulia.platforms.signal.adapter import SignalAdapter
 from tertulia.platforms.slack.adapter import SlackAdapter
 from tertulia.platforms.whatsapp.adapter import WhatsAppAdapter
+from tertulia.records import listeners
 from tests.crash.gateway_process import Death
 from tests.gateway.running_gateway import IDLE
-from tests.servers import slack, whatsapp
+from tests.servers import discord, slack, whatsapp
+from tests.servers import signal as signal_server
 
 SETTINGS = Settings(zone="UTC", durability="safe", lease_seconds=2.0, policies=IDLE)
 OPEN = PlatformSettings(admission="everyone")
-RULES = GatewaySettings(gather_seconds=0, platforms={"slack": OPEN, "whatsapp": OPEN})
+PLATFORMS = ("discord", "signal", "slack", "whatsapp")
+RULES = GatewaySettings(gather_seconds=0, platforms=dict.fromkeys(PLATFORMS, OPEN))
 # The stations of a message; in the last two the platform may or may not have the answer.
 STEPS = ("received", "stored", "answering", "answered", "sending", "sent")
 
@@ -42,6 +49,9 @@ class _Dying(Adapter):
 
     async def listen(self, receive: Receive) -> None:
         async def dying(update: Update) -> None:
+            if not isinstance(update, Incoming):
+                await receive(update)  # a cursor alone is no message
+                return
             self.death.at("received")
             await receive(update)
             self.death.at("stored")
@@ -53,6 +63,14 @@ class _Dying(Adapter):
         number = await super().send(message)  # type: ignore[safe-super]
         self.death.at("sent")
         return number
+
+
+class DyingDiscord(_Dying, DiscordAdapter):
+    """A Discord bot whose process dies."""
+
+
+class DyingSignal(_Dying, SignalAdapter):
+    """A Signal account whose process dies."""
 
 
 class DyingSlack(_Dying, SlackAdapter):
@@ -83,6 +101,10 @@ class Echo:
 
 
 def make_adapter(platform: str, address: str) -> Any:
+    if platform == "discord":
+        return DyingDiscord(discord.TOKEN, base_url=f"{address}/api/v10")
+    if platform == "signal":
+        return DyingSignal(signal_server.NUMBER, base_url=address)
     if platform == "slack":
         return DyingSlack(
             slack.BOT_TOKEN, app_token=slack.APP_TOKEN, base_url=f"{address}/api", connections=1
@@ -93,7 +115,11 @@ def make_adapter(platform: str, address: str) -> Any:
     )  # fmt: skip
 
 
-async def run(platform: str, where: str, address: str, step: str, port: str = "0") -> None:
+async def run(
+    platform: str, where: str, address: str, step: str, port: str = "0", lease: str = "2"
+) -> None:
+    listeners.LEASE_SECONDS = float(lease)
+    listening._RENEW_SECONDS = float(lease) / 3
     death = Death(step)
     adapter = make_adapter(platform, address)
     adapter.death = death

@@ -126,8 +126,38 @@ class SignalScene(AdapterFixture):
     def tries(self) -> int:
         return self.server.count("send") - self._spoiled
 
+    async def attach(self, content: bytes) -> None:
+        self.server.write(attachments=[self.server.attach(content)])
+
+    async def write_as_agent(self, text: str) -> None:
+        own = {"sourceUuid": OWN_UUID, "sourceNumber": NUMBER}
+        message = {"timestamp": 5, "message": text}
+        self.server.push(self.server.envelope(dataMessage=message) | own)
+
+    async def write_nonsense(self) -> None:
+        self.server.push({"dataMessage": {"message": "of nobody"}})
+
 
 class TestSignalAdapter(AdapterContract):
+    def play(
+        self,
+        act: Callable[[AdapterFixture], Awaitable[None]],
+        receive: Callable[[Incoming], Awaitable[None]] | None = None,
+        updates: list[Update] | None = None,
+    ) -> None:
+        """Begin when the adapter is connected.
+
+        A connection that is cancelled while it is made is closed only by the garbage collector,
+        with a warning.
+        """
+
+        async def connected(scene: AdapterFixture) -> None:
+            assert isinstance(scene, SignalScene)
+            await asyncio.to_thread(scene.server.wait_listening)
+            await act(scene)
+
+        super().play(connected, receive, updates)
+
     @asynccontextmanager
     async def scene(self) -> AsyncIterator[AdapterFixture]:
         with SignalServer() as server:
