@@ -288,7 +288,9 @@ class Screen:
         if isinstance(history, FileHistory):
             with open(history.filename, "wb"):
                 pass
-        history._loaded_strings = []  # there is no public way
+            self._buffer.history = FileHistory(history.filename)
+        else:
+            self._buffer.history = InMemoryHistory()
         self._buffer.reset()
 
 
