@@ -112,6 +112,19 @@ def test_no_page_may_be_framed_kept_or_run_foreign_script(console: ServedConsole
             assert headers["referrer-policy"] == "no-referrer"
 
 
+def test_a_first_page_is_small(console: ServedConsole) -> None:
+    size = 0
+    with console.client() as client:
+        page = client.get("/console/sessions")
+        files = re.findall(r'(?:src|href)="(/console/assets/[^"]+)"', page.text)
+        for address in ("/console/sessions", *files):
+            with client.stream("GET", address) as response:
+                assert response.headers["content-encoding"] == "gzip"
+                size += sum(map(len, response.iter_raw()))
+    assert len(files) == 2
+    assert size < 35_000
+
+
 def test_script_and_style_may_be_kept_for_ever(console: ServedConsole) -> None:
     with console.client() as client:
         page = client.get("/console/").text

@@ -93,6 +93,8 @@ class WatchedContext:
     def _check_line(self, kind: str, text: str) -> None:
         # A response with an error status is a line of its own; a test that expects one checks it.
         # A lost connection is told in the page.
-        is_expected = text.startswith(("Failed to load resource", "htmx: htmx:sse:error"))
+        is_expected = text.startswith(
+            ("Failed to load resource", "htmx: htmx:sse:error", "htmx: htmx:error: Failed to fetch")
+        )
         if kind in ("error", "warning") and not is_expected:
             self.problems.append(f"console: {text}")

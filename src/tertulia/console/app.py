@@ -10,6 +10,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Match, Route
@@ -69,6 +71,7 @@ def console_pages(api: Api) -> Starlette:
     """Return the application of the console; `tertulia.http.serve` takes this as its `pages`."""
     return Starlette(
         routes=Console(api).routes(),
+        middleware=[Middleware(GZipMiddleware, minimum_size=1000)],  # it leaves streams alone
         exception_handlers={HTTPException: _lost, Exception: _broken},
     )
 
