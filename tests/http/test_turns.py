@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -137,4 +138,4 @@ def test_killed_server_loses_nothing(tmp_path: Path) -> None:
             timeout=60,
         ).json()["text"]
     assert "I am Ana" in text
-    assert text.count("user: hang") == 1
+    assert len(re.findall(r"user: \[Message Time: [^]]*\] hang$", text, re.MULTILINE)) == 1

@@ -44,6 +44,15 @@ class OperationTool(msgspec.Struct, frozen=True, kw_only=True):
     is_read_only: bool = False
 
 
+class JsonRpcAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The answer to a request of JSON-RPC: a result, or an error with a number."""
+
+    jsonrpc: str
+    id: int | float | str | None = None
+    result: Any = None
+    error: dict[str, Any] | None = None
+
+
 class _RpcError(Exception):
     """An error of the protocol, with its code."""
 
@@ -243,6 +252,7 @@ def _error(number: Any, problem: _RpcError) -> Response:
 TABLE = (
     Operation(
         method="POST", path="/mcp", act=call_mcp, role="guest", is_raw=True,
+        answer=JsonRpcAnswer, error=JsonRpcAnswer,
         summary="Offer these operations as tools to an MCP client.",
     ),
 )  # fmt: skip

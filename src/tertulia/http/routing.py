@@ -79,7 +79,8 @@ Act = Callable[[ApiCall], Awaitable[Any]]
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """One operation. `query`, `body` and `answer` are its types; None means that it has none.
 
-    `role` None: no token is needed. `is_raw`: `act` reads the request body itself.
+    `role` None: no token is needed. `is_raw`: `act` reads the request body itself. `error` is the
+    type of errors that do not have the form of all others, because a protocol prescribes theirs.
     """
 
     method: str
@@ -90,6 +91,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     query: type | None = None
     body: type | None = None
     answer: type | None = None
+    error: type | None = None
     status: int = 200
     streams: bool = False
     kind: str = "application/json"
@@ -221,7 +223,7 @@ def describe_api(table: Sequence[Operation]) -> dict[str, Any]:
     """Return the OpenAPI description of a table of operations."""
     kinds: list[type] = [ErrorBody]
     for operation in table:
-        types = (operation.query, operation.body, operation.answer)
+        types = (operation.query, operation.body, operation.answer, operation.error)
         kinds += [kind for kind in types if kind is not None]
     schemas, components = msgspec.json.schema_components(
         kinds, ref_template="#/components/schemas/{name}"
@@ -252,6 +254,9 @@ def _describe_operation(
 ) -> dict[str, Any]:
     has_content = operation.answer is not None or operation.streams
     status = operation.status if has_content else 204
+    error_schema = schemas[id(ErrorBody)]
+    if operation.error is not None:
+        error_schema = {"anyOf": [error_schema, schemas[id(operation.error)]]}
     item: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
@@ -259,7 +264,7 @@ def _describe_operation(
             str(status): _describe_answer(operation, schemas),
             "default": {
                 "description": "The request failed.",
-                "content": {"application/json": {"schema": schemas[id(ErrorBody)]}},
+                "content": {"application/json": {"schema": error_schema}},
             },
         },
     }
