@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from tertulia import Source, aio
 from tertulia.agents.base import Agent, Delta, Event, Request, Step
@@ -135,13 +137,20 @@ def test_repeated_update_is_answered_once(tmp_path: Path, server: TelegramServer
     assert server.texts == ["re once", "re last"]
 
 
+def _photo(number: int) -> bytes:
+    """Return a small picture, another for each number."""
+    file = io.BytesIO()
+    Image.new("RGB", (number + 1, 1)).save(file, "JPEG")
+    return file.getvalue()
+
+
 def test_album_of_five_photos_is_one_turn(tmp_path: Path, server: TelegramServer) -> None:
     agent = Echo()
 
     async def act(store: aio.Store) -> None:
         for number in range(5):
             fields: dict[str, Any] = {"caption": "see these"} if number == 0 else {}
-            photo = [{"file_id": server.add_file(b"\xff\xd8\xff" + bytes([number]))}]
+            photo = [{"file_id": server.add_file(_photo(number))}]
             server.write(42, photo=photo, media_group_id="13", **fields)
         await sent(server, 1)
         server.write(42, "last")

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tertulia.errors import (
     AccountProblem,
-    ConfigError,
     OutcomeUnknown,
     PlatformError,
     PlatformUnavailable,
@@ -25,8 +24,8 @@ from tertulia.errors import (
     Refused,
     TooLarge,
 )
-from tertulia.install_command import install_command
 from tertulia.platforms.discord.rate_buckets import RateBuckets, Route, retry_after
+from tertulia.platforms.http_library import MAX_SENDS, load_library, new_client, new_timeout
 from tertulia.version import __version__
 
 if TYPE_CHECKING:
@@ -35,15 +34,12 @@ if TYPE_CHECKING:
 File = tuple[str, bytes, str]
 """A file to send: its name, its bytes and its media type."""
 
-_MAX_SENDS: Final = 16
-_CONNECT_SECONDS: Final = 10.0
 _SEND_SECONDS: Final = 60.0
 _READ_SECONDS: Final = 20.0
 # A request waits so long for its turn; if its limit needs longer, it comes back later.
 _PATIENCE_SECONDS: Final = 2.0
 _USER_AGENT: Final = f"DiscordBot (https://github.com/tertulia/tertulia, {__version__})"
 # The loggers of the HTTP library that write addresses, in requests or in the headers of answers.
-_LOGGERS: Final = ("httpx2", "httpcore2.http11", "httpcore2.http2", "httpcore2.proxy")
 _SECRET_IN_URL = re.compile(
     r"(/(?:interactions|webhooks)/\d+/)[^/\s\"?]+|(\?)(?:ex|is|hm)=[^\s\"]+"
 )
@@ -84,7 +80,7 @@ class RestApi:
         self._token = token
         self._base_url = base_url.rstrip("/")
         self._client: httpx2.AsyncClient | None = None
-        self._room = asyncio.Semaphore(_MAX_SENDS)
+        self._room = asyncio.Semaphore(MAX_SENDS)
         self._buckets = RateBuckets()
         self.date: str | None = None  # of the last answer
 
@@ -159,13 +155,8 @@ class RestApi:
     def open_client(self) -> httpx2.AsyncClient:
         """Return the HTTP client, which the gateway connection shares."""
         if self._client is None:
-            library = import_library()
-            limits = library.Limits(max_connections=None, max_keepalive_connections=_MAX_SENDS)
-            # Checking certificates costs 30 ms at the start, which a local server does not need.
-            verify = self._base_url.startswith("https:")
-            self._client = library.AsyncClient(
-                limits=limits, verify=verify, headers={"User-Agent": _USER_AGENT}
-            )
+            agent = {"User-Agent": _USER_AGENT}
+            self._client = new_client(import_library(), self._base_url, agent)
         assert self._client is not None
         return self._client
 
@@ -224,17 +215,7 @@ class RestApi:
 
 def import_library() -> Any:
     """Return the HTTP library; raise `ConfigError` if it is not installed."""
-    try:
-        import httpx2
-        import wsproto  # noqa: F401  # for the WebSockets of httpx2
-    except ImportError as problem:
-        raise ConfigError(
-            f"Discord needs {problem.name}, which is not installed.",
-            hint=f"Install it: {install_command('gateway')}",
-        ) from problem
-    for name in _LOGGERS:
-        logging.getLogger(name).addFilter(_hide_secrets)  # a filter is added once
-    return httpx2
+    return load_library("Discord", modules=("wsproto",), log_filter=_hide_secrets)
 
 
 def _hide_secrets(record: logging.LogRecord) -> bool:
@@ -246,7 +227,7 @@ def _hide_secrets(record: logging.LogRecord) -> bool:
 
 
 def _timeout(seconds: float) -> Any:
-    return import_library().Timeout(seconds, connect=_CONNECT_SECONDS, pool=_CONNECT_SECONDS)
+    return new_timeout(import_library(), seconds)
 
 
 def _route(method: str, path: str) -> Route:

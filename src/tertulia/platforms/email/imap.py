@@ -10,10 +10,10 @@ import asyncio
 import base64
 import re
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 from tertulia.errors import AccountProblem, PlatformError, PlatformUnavailable, Refused
-from tertulia.platforms.email.wire import REPLY_SECONDS, MailServerAddress, Wire
+from tertulia.platforms.email.wire import REPLY_SECONDS, MailConnection, Wire
 
 # The largest piece of a mail that is taken at once; longer texts are cut, files come in pieces.
 MAX_LITERAL: Final = 8 * 2**20
@@ -53,32 +53,14 @@ class CommandRefused(PlatformError):
         self.status = status
 
 
-class ImapConnection:
+class ImapConnection(MailConnection):
     """A connection with a logged-in account. After any error it can only be closed."""
 
     def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+        super().__init__(wire)
         self._count = 0
         self._has_news = False
         self.capabilities: frozenset[str] = frozenset()
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._wire.address.host}>"
-
-    @classmethod
-    async def open(cls, address: MailServerAddress, user: str, password: str) -> Self:
-        """Connect and log in; raise `AccountProblem` if the account is refused."""
-        connection = cls(await Wire.open(address))
-        try:
-            await connection._log_in(user, password)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._wire.close()
 
     # -- logging in
 

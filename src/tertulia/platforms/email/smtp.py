@@ -10,7 +10,7 @@ import base64
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 from tertulia.errors import (
     AccountProblem,
@@ -21,7 +21,7 @@ from tertulia.errors import (
     Refused,
     TooLarge,
 )
-from tertulia.platforms.email.wire import MailServerAddress, Wire
+from tertulia.platforms.email.wire import MailConnection, Wire
 
 # Servers may take minutes to look at a mail before they answer; RFC 5321 asks for ten.
 _ACCEPT_SECONDS: Final = 300.0
@@ -50,27 +50,12 @@ class Answer(NamedTuple):
         return f"{self.code} {self.detail}".strip()
 
 
-class SmtpConnection:
+class SmtpConnection(MailConnection):
     """A connection that has introduced itself, and logged in if there is a password."""
 
     def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+        super().__init__(wire)
         self._extensions: dict[str, str] = {}
-
-    @classmethod
-    async def open(cls, address: MailServerAddress, user: str, password: str) -> Self:
-        """Connect and log in; raise `AccountProblem` if the account is refused."""
-        connection = cls(await Wire.open(address))
-        try:
-            await connection._log_in(user, password)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._wire.close()
 
     async def send(self, sender: str, recipients: Sequence[str], content: bytes) -> list[str]:
         """Send a mail; return the recipients that were refused while others were accepted."""

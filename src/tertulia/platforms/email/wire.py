@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import ssl
+from abc import ABC, abstractmethod
 from typing import Final, Self
 from urllib.parse import urlsplit
 
@@ -146,3 +147,32 @@ def unreachable(address: MailServerAddress, problem: Exception) -> PlatformUnava
         f"The {address.protocol.upper()} server cannot be reached: {reason}.",
         hint=f"Check {address.protocol}_url and the network.",
     )
+
+
+class MailConnection(ABC):
+    """A connection with a logged-in account. After any error it can only be closed."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._wire.address.host}>"
+
+    @classmethod
+    async def open(cls, address: MailServerAddress, user: str, password: str) -> Self:
+        """Connect and log in; raise `AccountProblem` if the account is refused."""
+        connection = cls(await Wire.open(address))
+        try:
+            await connection._log_in(user, password)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._wire.close()
+
+    @abstractmethod
+    async def _log_in(self, user: str, password: str) -> None:
+        """Read the greeting of the server, and log in."""

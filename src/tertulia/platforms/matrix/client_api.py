@@ -18,7 +18,7 @@ from tertulia.errors import (
     Refused,
     TooLarge,
 )
-from tertulia.install_command import install_command
+from tertulia.platforms.http_library import load_library
 
 if TYPE_CHECKING:
     import httpx2
@@ -206,12 +206,4 @@ def _retry_after(response: httpx2.Response, answer: Json) -> float:
 
 def http_library() -> Any:
     """Return the HTTP library; raise `ConfigError` if it is not installed."""
-    try:
-        import httpx2
-    except ImportError as problem:
-        raise ConfigError(
-            "Matrix needs httpx2, which is not installed.",
-            hint=f"Install it: {install_command('http')}",
-            extra="http",
-        ) from problem
-    return httpx2
+    return load_library("Matrix")

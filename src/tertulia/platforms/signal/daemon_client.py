@@ -16,7 +16,6 @@ from urllib.parse import quote, urlsplit
 
 from tertulia.errors import (
     AccountProblem,
-    ConfigError,
     OutcomeUnknown,
     PlatformError,
     PlatformUnavailable,
@@ -24,7 +23,7 @@ from tertulia.errors import (
     Refused,
     TooLarge,
 )
-from tertulia.install_command import install_command
+from tertulia.platforms.http_library import CONNECT_SECONDS, load_library, new_client, new_timeout
 
 if TYPE_CHECKING:
     import httpx2
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 # Without a byte for so long a connection is dropped; the daemon sends a sign every 15 s.
 SILENCE_SECONDS: Final = 60.0
 MAX_EVENT_BYTES: Final = 64 * 2**20
-_CONNECT_SECONDS: Final = 10.0
 _READ_SECONDS: Final = 20.0
 # The daemon writes to each member of a group, and fetches keys first.
 _SEND_SECONDS: Final = 120.0
@@ -85,7 +83,7 @@ class DaemonClient:
         """
         library = import_library()
         path = f"{self._base_url}/api/v1/events?account={quote(self._number, safe='')}"
-        timeout = library.Timeout(SILENCE_SECONDS, connect=_CONNECT_SECONDS)
+        timeout = library.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
         problem: PlatformError
         try:
             async with self._open_client().stream("GET", path, timeout=timeout) as answer:
@@ -166,31 +164,21 @@ class DaemonClient:
 
     def _open_client(self) -> httpx2.AsyncClient:
         if self._client is None:
-            library = import_library()
             url = urlsplit(self._base_url)
             # The daemon serves only programs that ask for localhost, so that no web page can.
             headers = {"Host": "localhost"} if url.hostname in _LOOPBACK else {}
-            verify = url.scheme == "https"
-            limits = library.Limits(max_connections=None, max_keepalive_connections=16)
-            self._client = library.AsyncClient(headers=headers, verify=verify, limits=limits)
+            self._client = new_client(import_library(), self._base_url, headers)
         assert self._client is not None
         return self._client
 
 
 def import_library() -> Any:
     """Return the HTTP library; raise `ConfigError` if it is not installed."""
-    try:
-        import httpx2
-    except ImportError as problem:
-        raise ConfigError(
-            "Signal needs httpx2, which is not installed.",
-            hint=f"Install it: {install_command('gateway')}",
-        ) from problem
-    return httpx2
+    return load_library("Signal")
 
 
 def _timeout(seconds: float) -> Any:
-    return import_library().Timeout(seconds, connect=_CONNECT_SECONDS, pool=_CONNECT_SECONDS)
+    return new_timeout(import_library(), seconds)
 
 
 # -- answers

@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 
 from tertulia.errors import (
     AccountProblem,
-    ConfigError,
     OutcomeUnknown,
     PlatformError,
     PlatformUnavailable,
@@ -26,14 +25,12 @@ from tertulia.errors import (
     Refused,
     TooLarge,
 )
-from tertulia.install_command import install_command
+from tertulia.platforms.http_library import MAX_SENDS, load_library, new_client, new_timeout
 
 if TYPE_CHECKING:
     import httpx2
 
 # The library looks at every connection for each request.
-_MAX_SENDS: Final = 16
-_CONNECT_SECONDS: Final = 10.0
 _SEND_SECONDS: Final = 60.0
 _READ_SECONDS: Final = 20.0
 # The pause after a refusal that names none.
@@ -65,7 +62,6 @@ _FORMAT_ERRORS: Final = frozenset({
 # Methods that read JSON; the others read only forms.
 _JSON_METHODS: Final = ("chat.", "assistant.", "files.completeUploadExternal", "conversations.open")
 # The loggers of the HTTP library that write URLs, in requests or in the headers of answers.
-_LOGGERS: Final = ("httpx2", "httpcore2.http11", "httpcore2.http2", "httpcore2.proxy")
 _SECRET_IN_URL = re.compile(r"""\?[^\s"']+|(?<=/upload/)[^\s"']+""")
 _FILE_HOSTS: Final = ("slack.com", "slack-edge.com", "slack-files.com")
 
@@ -90,7 +86,7 @@ class WebApi:
         self._token = token
         self._base_url = base_url.rstrip("/")
         self._client: httpx2.AsyncClient | None = None
-        self._room = asyncio.Semaphore(_MAX_SENDS)
+        self._room = asyncio.Semaphore(MAX_SENDS)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._base_url}>"
@@ -225,27 +221,13 @@ class WebApi:
 
     def _open_client(self) -> Any:
         if self._client is None:
-            library = import_library()
-            limits = library.Limits(max_connections=None, max_keepalive_connections=_MAX_SENDS)
-            # Checking certificates costs 30 ms at the start, which a local server does not need.
-            verify = self._base_url.startswith("https:")
-            self._client = library.AsyncClient(limits=limits, verify=verify)
+            self._client = new_client(import_library(), self._base_url)
         return self._client
 
 
 def import_library() -> Any:
     """Return the HTTP library; raise `ConfigError` if it is not installed."""
-    try:
-        import httpx2
-        import httpx2.websockets
-    except ImportError as problem:
-        raise ConfigError(
-            "Slack needs httpx2 with sockets, which is not installed.",
-            hint=f"Install it: {install_command('gateway')}",
-        ) from problem
-    for name in _LOGGERS:
-        logging.getLogger(name).addFilter(_hide_secrets)  # a filter is added once
-    return httpx2
+    return load_library("Slack", modules=("httpx2.websockets",), log_filter=_hide_secrets)
 
 
 def _hide_secrets(record: logging.LogRecord) -> bool:
@@ -256,7 +238,7 @@ def _hide_secrets(record: logging.LogRecord) -> bool:
 
 
 def _timeout(seconds: float) -> Any:
-    return import_library().Timeout(seconds, connect=_CONNECT_SECONDS, pool=_CONNECT_SECONDS)
+    return new_timeout(import_library(), seconds)
 
 
 def _encode(parameters: Mapping[str, Any]) -> bytes:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tertulia.errors import (
     AccountProblem,
-    ConfigError,
     OutcomeUnknown,
     PlatformError,
     PlatformUnavailable,
@@ -23,7 +22,7 @@ from tertulia.errors import (
     Refused,
     TooLarge,
 )
-from tertulia.install_command import install_command
+from tertulia.platforms.http_library import MAX_SENDS, load_library, new_client, new_timeout
 
 if TYPE_CHECKING:
     import httpx2
@@ -32,14 +31,11 @@ File = tuple[str, bytes, str]
 """A file to send: its name, its bytes and its media type."""
 
 # More than Telegram takes from one bot. The library looks at every connection for each request.
-_MAX_SENDS: Final = 16
-_CONNECT_SECONDS: Final = 10.0
 _SEND_SECONDS: Final = 60.0
 _READ_SECONDS: Final = 20.0
 # The pause after a 429 that names none; the pause that the platform names may be minutes.
 _DEFAULT_PAUSE: Final = 3.0
 # The loggers of the HTTP library that write URLs, in requests or in the headers of answers.
-_LOGGERS: Final = ("httpx2", "httpcore2.http11", "httpcore2.http2", "httpcore2.proxy")
 _TOKEN_IN_URL = re.compile(r"/bot[^/\s]+/")
 
 
@@ -97,7 +93,7 @@ class BotApi:
         self._base_url = base_url.rstrip("/")
         self._client: httpx2.AsyncClient | None = None
         self._urls: dict[str, Any] = {}
-        self._room = asyncio.Semaphore(_MAX_SENDS)
+        self._room = asyncio.Semaphore(MAX_SENDS)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._base_url}>"
@@ -206,27 +202,14 @@ class BotApi:
 
     def _open_client(self) -> httpx2.AsyncClient:
         if self._client is None:
-            library = import_library()
-            limits = library.Limits(max_connections=None, max_keepalive_connections=_MAX_SENDS)
-            # Checking certificates costs 30 ms at the start, which a local server does not need.
-            verify = self._base_url.startswith("https:")
-            self._client = library.AsyncClient(limits=limits, verify=verify)
+            self._client = new_client(import_library(), self._base_url)
         assert self._client is not None
         return self._client
 
 
 def import_library() -> Any:
     """Return the HTTP library; raise `ConfigError` if it is not installed."""
-    try:
-        import httpx2
-    except ImportError as problem:
-        raise ConfigError(
-            "Telegram needs httpx2, which is not installed.",
-            hint=f"Install it: {install_command('gateway')}",
-        ) from problem
-    for name in _LOGGERS:
-        logging.getLogger(name).addFilter(_hide_token)  # a filter is added once
-    return httpx2
+    return load_library("Telegram", log_filter=_hide_token)
 
 
 def _hide_token(record: logging.LogRecord) -> bool:
@@ -237,7 +220,7 @@ def _hide_token(record: logging.LogRecord) -> bool:
 
 
 def _timeout(seconds: float) -> Any:
-    return import_library().Timeout(seconds, connect=_CONNECT_SECONDS, pool=_CONNECT_SECONDS)
+    return new_timeout(import_library(), seconds)
 
 
 def _form_value(value: Any) -> str:

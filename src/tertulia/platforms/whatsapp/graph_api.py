@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 
 from tertulia.errors import (
     AccountProblem,
-    ConfigError,
     OutcomeUnknown,
     PlatformError,
     PlatformUnavailable,
@@ -24,7 +23,7 @@ from tertulia.errors import (
     Refused,
     TooLarge,
 )
-from tertulia.install_command import install_command
+from tertulia.platforms.http_library import MAX_SENDS, load_library, new_client, new_timeout
 
 if TYPE_CHECKING:
     import httpx2
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 File = tuple[str, bytes, str]
 """A file to upload: its name, its bytes and its media type."""
 
-_MAX_SENDS: Final = 16
-_CONNECT_SECONDS: Final = 10.0
 _SEND_SECONDS: Final = 60.0
 _READ_SECONDS: Final = 20.0
 # WhatsApp names no pause: the first one; the adapter makes it longer while it is refused.
@@ -59,7 +56,6 @@ _REASONS: Final = {
 _HINTS: Final = {131047: "Ask the person to write first; then answers go through."}
 _FILE_HOSTS: Final = ("fbsbx.com", "whatsapp.net", "facebook.com", "fbcdn.net")
 # The loggers of the HTTP library that write URLs; those of files have a signature.
-_LOGGERS: Final = ("httpx2", "httpcore2.http11", "httpcore2.http2", "httpcore2.proxy")
 _QUERY_IN_URL = re.compile(r"""\?[^\s"']+""")
 
 
@@ -76,7 +72,7 @@ class GraphApi:
         self._token = token
         self._base_url = base_url.rstrip("/")
         self._client: httpx2.AsyncClient | None = None
-        self._room = asyncio.Semaphore(_MAX_SENDS)
+        self._room = asyncio.Semaphore(MAX_SENDS)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._base_url}>"
@@ -193,26 +189,13 @@ class GraphApi:
 
     def _open_client(self) -> Any:
         if self._client is None:
-            library = import_library()
-            limits = library.Limits(max_connections=None, max_keepalive_connections=_MAX_SENDS)
-            # Checking certificates costs 30 ms at the start, which a local server does not need.
-            verify = self._base_url.startswith("https:")
-            self._client = library.AsyncClient(limits=limits, verify=verify)
+            self._client = new_client(import_library(), self._base_url)
         return self._client
 
 
 def import_library() -> Any:
     """Return the HTTP library; raise `ConfigError` if it is not installed."""
-    try:
-        import httpx2
-    except ImportError as problem:
-        raise ConfigError(
-            "WhatsApp needs httpx2, which is not installed.",
-            hint=f"Install it: {install_command('gateway')}",
-        ) from problem
-    for name in _LOGGERS:
-        logging.getLogger(name).addFilter(_hide_query)  # a filter is added once
-    return httpx2
+    return load_library("WhatsApp", log_filter=_hide_query)
 
 
 def _hide_query(record: logging.LogRecord) -> bool:
@@ -236,7 +219,7 @@ def _code(error: object) -> int | None:
 
 
 def _timeout(seconds: float) -> Any:
-    return import_library().Timeout(seconds, connect=_CONNECT_SECONDS, pool=_CONNECT_SECONDS)
+    return new_timeout(import_library(), seconds)
 
 
 def _unreachable(failure: Exception) -> PlatformUnavailable:

@@ -1,0 +1,57 @@
+"""The HTTP library of the adapters: imported when it is needed, with secrets kept out of its log.
+
+Some platforms want a secret in the address of a request, and the library logs addresses.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from tertulia.errors import ConfigError
+from tertulia.install_command import install_command
+
+# Sends that an account has in progress at once, and connections that are kept open for them.
+MAX_SENDS: Final = 16
+CONNECT_SECONDS: Final = 10.0
+_LOGGERS: Final = ("httpx2", "httpcore2.http11", "httpcore2.http2", "httpcore2.proxy")
+
+LogFilter = Callable[[logging.LogRecord], bool]
+
+
+def load_library(
+    platform: str, *, modules: tuple[str, ...] = (), log_filter: LogFilter | None = None
+) -> Any:
+    """Return the HTTP library; raise `ConfigError` if it, or one of the modules, is missing.
+
+    `log_filter` hides the secrets of the platform in the log lines of the library.
+    """
+    try:
+        import httpx2
+
+        for name in modules:
+            importlib.import_module(name)
+    except ImportError as problem:
+        raise ConfigError(
+            f"{platform} needs {problem.name or 'httpx2'}, which is not installed.",
+            hint=f"Install it: {install_command('gateway')}",
+        ) from problem
+    if log_filter is not None:
+        for name in _LOGGERS:
+            logging.getLogger(name).addFilter(log_filter)  # a filter is added once
+    return httpx2
+
+
+def new_client(library: Any, base_url: str, headers: Mapping[str, str] | None = None) -> Any:
+    """Return a client for one server."""
+    limits = library.Limits(max_connections=None, max_keepalive_connections=MAX_SENDS)
+    # Checking certificates costs 30 ms at the start, which a local server does not need.
+    verify = base_url.startswith("https:")
+    return library.AsyncClient(limits=limits, verify=verify, headers=headers)
+
+
+def new_timeout(library: Any, seconds: float) -> Any:
+    """Return the limits of a request that may take so long after it is connected."""
+    return library.Timeout(seconds, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS)

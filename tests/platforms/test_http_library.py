@@ -1,0 +1,44 @@
+"""The HTTP library of the adapters: late, named when it is missing, without secrets in its log."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tertulia.errors import ConfigError
+from tertulia.platforms.http_library import load_library, new_client, new_timeout
+
+
+def test_missing_module_is_named_with_the_way_to_get_it() -> None:
+    with pytest.raises(ConfigError, match="Discord needs no_such_module") as caught:
+        load_library("Discord", modules=("no_such_module",))
+    assert caught.value.hint is not None
+    assert "Install it: " in caught.value.hint
+
+
+def test_log_filter_is_added_once_and_sees_every_line(caplog: pytest.LogCaptureFixture) -> None:
+    def hide(record: logging.LogRecord) -> bool:
+        record.msg, record.args = record.getMessage().replace("secret", "[hidden]"), ()
+        return True
+
+    logger = logging.getLogger("httpx2")
+    before = list(logger.filters)
+    try:
+        for _ in range(2):
+            load_library("Telegram", log_filter=hide)
+        assert logger.filters == [*before, hide]
+        with caplog.at_level(logging.INFO, "httpx2"):
+            logger.info("GET /bot%s/getMe", "secret")
+        assert caplog.messages == ["GET /bot[hidden]/getMe"]
+    finally:
+        for name in ("httpx2", "httpcore2.http11", "httpcore2.http2", "httpcore2.proxy"):
+            logging.getLogger(name).removeFilter(hide)
+
+
+def test_client_and_timeout() -> None:
+    library = load_library("Signal")
+    timeout = new_timeout(library, 30)
+    assert (timeout.read, timeout.connect) == (30, 10)
+    client = new_client(library, "http://127.0.0.1:1", {"Host": "localhost"})
+    assert client.headers["Host"] == "localhost"
