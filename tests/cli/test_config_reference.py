@@ -20,7 +20,9 @@ def rows_of(name: str) -> list[list[str]]:
 
 def test_every_section_is_there() -> None:
     for field in msgspec.structs.fields(Config):
-        if field.name != "platforms":
+        if field.name == "agents":
+            assert "[agents.NAME]" in SECTIONS
+        elif field.name != "platforms":
             assert f"[{field.name}]" in SECTIONS
     for name in built_in_names():
         has_own_keys = PLATFORMS[name].settings is not PlatformSettings

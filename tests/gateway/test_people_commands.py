@@ -71,7 +71,7 @@ def test_either_chat_ends_the_link_and_the_other_is_told(
             await node.hears("my secret")
             assert await node.told(CARA) == ["alone", "re alone"]
             assert await node.hears("/search secret", CARA) == "No messages found."
-            assert "my secret" in await node.hears("/search secret")
+            assert "my **secret**" in await node.hears("/search secret")
 
     asyncio.run(play())
 
