@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 GROUP = "tertulia.platforms"
 # The modules of the package that several platforms use; every other module is a platform.
-SHARED_MODULES = frozenset({"base", "definition", "push", "registry", "settings", "terminal"})
+SHARED_MODULES = frozenset(
+    {"base", "definition", "http_library", "push", "registry", "settings", "terminal"}
+)
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _RESERVED = frozenset({"origin"})  # it is a delivery target with its own meaning
