@@ -15,7 +15,9 @@ from tests.servers.browser import MISSING, WatchedContext, browser_program, runn
 expect.set_options(timeout=60_000)  # the machine may be busy
 
 
-@pytest.fixture(scope="session")
+# For a module only: while it runs, an event loop runs in this thread, and tests of other modules
+# that a worker may run next could not start theirs.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A browser; the tests fail without one, and say how to get it."""
     if browser_program() is None:

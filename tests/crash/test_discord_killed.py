@@ -95,9 +95,7 @@ def kill_at(where: str, step: str, *, expires: bool = False) -> None:
     assert set(states.values()) == {"sent"}
 
 
-@pytest.mark.parametrize(
-    ("step", "expires"), [("received", False), ("stored", True), ("sending", False), ("sent", True)]
-)
+@pytest.mark.parametrize(("step", "expires"), [("stored", True), ("sent", True)])
 def test_message_is_answered_once_after_a_kill(tmp_path: Path, step: str, expires: bool) -> None:
     kill_at(str(tmp_path / "talk.db"), step, expires=expires)
 
@@ -110,7 +108,10 @@ def test_twenty_kills_at_each_station(tmp_path: Path, step: str, expires: bool) 
         kill_at(str(tmp_path / f"talk-{number}.db"), step, expires=expires)
 
 
-@pytest.mark.parametrize("trouble", ["killed", "stopped", "drained"])
+@pytest.mark.parametrize(
+    "trouble",
+    ["killed", *(pytest.param(name, marks=pytest.mark.slow) for name in ("stopped", "drained"))],
+)
 def test_another_node_goes_on_with_the_session(postgres: Server, trouble: str) -> None:
     """Two gateways on one PostgreSQL and one bot: the session is taken over, none is begun."""
     where = postgres.database(postgres.template)

@@ -69,14 +69,21 @@ def write_and_wait(server: TelegramServer, first: int, count: int) -> float:
     return seconds
 
 
-def check(where: str, server: TelegramServer, messages: int) -> None:
+def check(
+    where: str,
+    server: TelegramServer,
+    messages: int,
+    outcomes: frozenset[str] = frozenset({"sent"}),
+) -> None:
     states = wait_settled(where, server, messages)
     assert Counter(server.texts) == {f"re m{number}": 1 for number in range(messages)}
-    assert set(states.values()) == {"sent"}
+    assert set(states.values()) <= outcomes
     assert server.violations == []
 
 
-@pytest.mark.parametrize("trouble", ["killed", "stopped", "drained"])
+@pytest.mark.parametrize(
+    "trouble", ["killed", "stopped", pytest.param("drained", marks=pytest.mark.slow)]
+)
 def test_another_node_listens_when_the_listener_is_gone(postgres: Server, trouble: str) -> None:
     where = postgres.database(postgres.template)
     with TelegramServer() as server, cluster(where, server) as nodes:
@@ -93,7 +100,9 @@ def test_another_node_listens_when_the_listener_is_gone(postgres: Server, troubl
         if trouble == "stopped":
             os.kill(listener.pid, signal.SIGCONT)
         write_and_wait(server, 20, 10)
-        check(where, server, 30)
+        # A node that was killed may have sent an answer and not stored that.
+        outcomes = frozenset({"sent", "unknown"} if trouble == "killed" else {"sent"})
+        check(where, server, 30, outcomes)
         # The new listener ends the poll that the old one has left open, and that is all.
         assert server.conflicts <= 2
         for child in nodes:

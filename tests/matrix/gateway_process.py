@@ -87,7 +87,7 @@ async def serve(where: str, base_url: str, token: str, step: str) -> None:
     settings = MatrixSettings(base_url=base_url, token=token, admission="everyone")
     adapter = MortalAdapter(settings, token, draft_seconds=0.02)
     adapter.death = death
-    access = GatewaySettings(platforms={"matrix": settings}, drain_seconds=5)
+    access = GatewaySettings(platforms={"matrix": settings}, drain_seconds=5, timestamps="none")
     async with aio.open(where, settings=SETTINGS) as store:
         gateway = Gateway(store, Streaming(death, step), [adapter], settings=access)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, gateway.stop)

@@ -58,7 +58,7 @@ async def matrix_gateway(
         base_url=base_url, token=agent.token, **{"admission": "everyone", **options}
     )
     adapter = MatrixAdapter(settings, agent.token, draft_seconds=draft_seconds)
-    access = GatewaySettings(platforms={"matrix": settings}, drain_seconds=5)
+    access = GatewaySettings(platforms={"matrix": settings}, drain_seconds=5, timestamps="none")
     async with aio.open(where, settings=FAST) as store:
         gateway = Gateway(store, program or Echo(), [adapter], settings=access)
         node = MatrixNode(store, gateway, adapter)

@@ -64,8 +64,8 @@ def doctor(options: CommandOptions) -> None:
         # A wrong configuration may name the wrong store; only one that was named is looked at.
         location = locations.store_location(options) if is_readable else options.store
         findings = [*examine(location), *findings]
-        has_store = {("store", "ok"), ("schema", "ok")} <= {(f.name, f.state) for f in findings}
-        if is_readable and has_store:
+        good = {finding.name for finding in findings if finding.state == "ok"}
+        if is_readable and {"store", "schema", "time zone"} <= good:
             findings += _accounts(options)
     has_problem = any(finding.state == "problem" for finding in findings)
     if options.json:

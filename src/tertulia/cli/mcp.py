@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -80,6 +79,8 @@ def list_(options: CommandOptions) -> None:
 @click.pass_obj
 def check(options: CommandOptions, name: str) -> None:
     """Connect to the server NAME, and show its tools and what is wrong with them."""
+    import asyncio  # slow to import
+
     settings = _require_server(options, name)
     with output.spinner(options, f"Connecting to {name}"):
         description, tools = asyncio.run(_connect(name, settings))
@@ -150,6 +151,8 @@ def serve(options: CommandOptions, url: str | None) -> None:
 
     The token is that in the variable TERTULIA_TOKEN, or else that of the owner on this machine.
     """
+    import asyncio
+
     from tertulia.mcp.stdio_bridge import serve_stdio
 
     http = locations.load_config(options).config.http

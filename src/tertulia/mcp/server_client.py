@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Literal
 
-from tertulia.core.backoff import Backoff
+from tertulia.core.backoff import JITTER, Backoff
 from tertulia.errors import ConfigError, Error
 from tertulia.mcp.definitions import ToolList
 from tertulia.mcp.leftovers import ProcessNotes
@@ -103,7 +102,7 @@ class ServerClient:
             if self._was_ready:
                 attempts = 0
             attempts += 1
-            seconds = _BACKOFF.delay(attempts, random.random())  # noqa: S311
+            seconds = _BACKOFF.delay(attempts, JITTER.random())
             log.warning(
                 "MCP server %s failed, connecting again in %.0f s: %s",
                 self.name, seconds, self.problem,
