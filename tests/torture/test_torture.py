@@ -8,7 +8,7 @@ from tests.torture.__main__ import run_on_postgres, run_on_sqlite
 
 pytestmark = pytest.mark.check
 
-SECONDS = 20
+SECONDS = 10
 
 
 def test_postgres() -> None:
