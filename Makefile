@@ -126,11 +126,8 @@ test: setup $(POSTGRES_STAMP) ## run the tests, but for those of `make check` an
 	$(PYTEST) -m "not check and not slow" $(ARGS)
 
 # The property tests again, with more examples, and the programs, kills and servers that take long.
-# Then the promises of a store on the oldest PostgreSQL at hand; the others run on the newest.
 check: lint types docs $(POSTGRES_STAMP) $(SYNAPSE_STAMP) $(MCP_STAMP) ## check style, types and documentation, and run the tests that `make test` leaves out
 	HYPOTHESIS_PROFILE=check $(PYTEST) -m "(check or examples or hypothesis) and not slow" $(ARGS)
-	folder=`$(BIN)/python -m tests.servers.versions` && { test -z "$$folder" || \
-	  TEST_PG_BIN="$$folder" $(PYTEST) -q tests/contract/test_postgres.py $(ARGS); }
 
 # Left out: an interrupt inside coverage's own tracer leaves its lock taken, and the child waits for ever.
 coverage: setup $(POSTGRES_STAMP) $(SYNAPSE_STAMP) $(MCP_STAMP) ## run the tests and print which share of the package they run
@@ -139,8 +136,11 @@ coverage: setup $(POSTGRES_STAMP) $(SYNAPSE_STAMP) $(MCP_STAMP) ## run the tests
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
+# Then the promises of a store on the oldest PostgreSQL at hand; the others run on the newest.
 slow: setup $(POSTGRES_STAMP) $(SYNAPSE_STAMP) $(MCP_STAMP) ## run all tests, the slow ones too, with many more examples for each property
 	HYPOTHESIS_PROFILE=slow $(PYTEST) $(ARGS)
+	folder=`$(BIN)/python -m tests.servers.versions` && { test -z "$$folder" || \
+	  TEST_PG_BIN="$$folder" $(PYTEST) -q tests/contract/test_postgres.py $(ARGS); }
 
 torture: setup $(POSTGRES_STAMP) ## kill, stop and cut off nodes for two minutes on each database while they answer, bare and as gateways
 	$(BIN)/python -m tests.torture --database postgres $(ARGS)

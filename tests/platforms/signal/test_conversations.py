@@ -151,7 +151,10 @@ def test_two_gateways_offer_one_code_to_a_stranger(tmp_path: Path, server: Signa
             await until(lambda: "re again" in server.texts, "the answer")
 
     asyncio.run(run())
-    assert len(server.sent) == 2
+    # A gateway that is slow sees the first message after the approval, and may answer it.
+    texts = [text for text in server.texts if text != "re hola"]
+    assert len(texts) == 2
+    assert server.texts.count("re hola") <= 1
 
 
 @pytest.mark.check
