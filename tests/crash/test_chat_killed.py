@@ -134,7 +134,10 @@ def kill_at(platform: str, where: str, step: str) -> None:
         assert step not in ("sending", "sent")
 
 
-@pytest.mark.parametrize(("platform", "step"), [("slack", "stored"), ("whatsapp", "sent")])
+@pytest.mark.parametrize(
+    ("platform", "step"),
+    [("slack", "stored"), pytest.param("whatsapp", "sent", marks=pytest.mark.slow)],
+)
 def test_message_is_answered_once_after_a_kill(where: str, platform: str, step: str) -> None:
     kill_at(platform, where, step)
 

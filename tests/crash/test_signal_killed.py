@@ -89,7 +89,7 @@ def kill_at(where: str, step: str) -> None:
         assert step not in ("sending", "sent")
 
 
-@pytest.mark.parametrize("step", ["stored", "sent"])
+@pytest.mark.parametrize("step", ["stored", pytest.param("sent", marks=pytest.mark.slow)])
 def test_message_is_answered_once_after_a_kill(tmp_path: Path, step: str) -> None:
     kill_at(str(tmp_path / "talk.db"), step)
 
