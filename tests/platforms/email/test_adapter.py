@@ -181,7 +181,7 @@ def test_mail_that_cannot_be_stored_is_read_again(mail: MailServers) -> None:
 def test_silent_connection_is_dropped(mail: MailServers, monkeypatch: pytest.MonkeyPatch) -> None:
     """Deaf for hours while the status said connected: IDLE ends, and its end must be answered."""
     monkeypatch.setattr(adapter_module, "_IDLE_SECONDS", 0.2)
-    monkeypatch.setattr(imap_module, "REPLY_SECONDS", 1.0)
+    monkeypatch.setattr(imap_module, "REPLY_SECONDS", 5.0)
     with LossyLine(mail.dovecot.port) as line:
 
         async def act(listener: Listener, address: str) -> None:
