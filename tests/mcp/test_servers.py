@@ -163,12 +163,12 @@ def test_owner_is_told_of_a_change_once(tmp_path: Path) -> None:
     async def play() -> None:
         async with aio.open(tmp_path / "talk.db", settings=FAST) as store:
             pins = store.mcp_pins
-            assert not await pins.note_seen("odd", {"a": {"hash": "1"}})
-            assert not await pins.note_seen("odd", {"a": {"hash": "1"}})
-            assert await pins.note_seen("odd", {"a": {"hash": "2"}})
-            assert not await pins.note_seen("odd", {"a": {"hash": "2"}})
-            assert not await pins.note_seen("odd", {"a": {"hash": "1"}})
-            assert await pins.note_seen("odd", {"a": {"hash": "2"}})
+            assert not await pins.note_offered("odd", {"a": {"hash": "1"}})
+            assert not await pins.note_offered("odd", {"a": {"hash": "1"}})
+            assert await pins.note_offered("odd", {"a": {"hash": "2"}})
+            assert not await pins.note_offered("odd", {"a": {"hash": "2"}})
+            assert not await pins.note_offered("odd", {"a": {"hash": "1"}})
+            assert await pins.note_offered("odd", {"a": {"hash": "2"}})
 
     asyncio.run(play())
 

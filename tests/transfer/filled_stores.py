@@ -222,8 +222,8 @@ def everything(store: Store) -> None:
         store.people.approve("WRONGONE", by="somebody")
     store.processes.begin(program(store))
     wait_for_approval(store)
-    store.mcp_pins.note_seen("files", {"read": {"name": "read", "hash": "1"}})
-    store.mcp_pins.note_seen("files", {"read": {"name": "read", "hash": "2"}})
+    store.mcp_pins.note_offered("files", {"read": {"name": "read", "hash": "1"}})
+    store.mcp_pins.note_offered("files", {"read": {"name": "read", "hash": "2"}})
     store.media.put(b"a file that no message holds yet", name="notes.txt")
     for session in store.sessions.find(limit=1).items:
         store.chat_chains.put("what was said", session.id, 1)

@@ -1409,6 +1409,10 @@ class Approvals:
         """Return the calls that wait for an answer, of one person or of all."""
         return await self.executor.run(self.sync.find, person=person, limit=limit)
 
+    async def of_batch(self, batch: str) -> list[Approval]:
+        """Return the calls that were asked for together, by the same turn."""
+        return await self.executor.run(self.sync.of_batch, batch)
+
     async def approve(
         self, code: str, *, by: str, scope: Scope = "once", is_owner: bool = False
     ) -> Approval:
@@ -1616,13 +1620,13 @@ class McpPins:
         """Return those of a server, or None if none were seen yet."""
         return await self.executor.run(self.sync.get, server)
 
-    async def note_seen(self, server: str, definitions: Definitions) -> bool:
+    async def note_offered(self, server: str, definitions: Definitions) -> bool:
         """Store what a server says about its tools; return whether it is news for the owner.
 
         The first definitions are accepted: the owner has added the server. Later ones are stored
         beside them, and are news if they differ both from the accepted and from those seen before.
         """
-        return await self.executor.run(self.sync.note_seen, server, definitions)
+        return await self.executor.run(self.sync.note_offered, server, definitions)
 
     async def accept(self, server: str) -> PinnedTools:
         """Accept the tools of a server as they were last seen; raise `NotFound`."""

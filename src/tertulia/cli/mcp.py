@@ -87,7 +87,7 @@ def check(options: CommandOptions, name: str) -> None:
     from tertulia.mcp.servers import encode_definitions
 
     with locations.open_or_create_store(options) as store:
-        store.mcp_pins.note_seen(name, encode_definitions(tools.tools))
+        store.mcp_pins.note_offered(name, encode_definitions(tools.tools))
         pinned = store.mcp_pins.get(name)
     changes = _changes(pinned)
     if options.json:
@@ -273,15 +273,15 @@ def _row(name: str, settings: McpServerSettings, pinned: PinnedTools | None) -> 
 
 def _changes(pinned: PinnedTools | None) -> dict[str, str]:
     """Return the tools that are not as they were accepted, with what is different."""
-    if pinned is None or pinned.seen is None:
+    if pinned is None or pinned.offered is None:
         return {}
     changes = {}
-    for name, fields in pinned.seen.items():
+    for name, fields in pinned.offered.items():
         if name not in pinned.accepted:
             changes[name] = "new"
         elif fields.get("hash") != pinned.accepted[name].get("hash"):
             changes[name] = "changed"
-    return changes | {name: "gone" for name in pinned.accepted if name not in pinned.seen}
+    return changes | {name: "gone" for name in pinned.accepted if name not in pinned.offered}
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> Table:

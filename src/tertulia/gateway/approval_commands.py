@@ -6,6 +6,7 @@ from tertulia.core.approval import SCOPES, Grant, escape_invisible
 from tertulia.core.source import Source
 from tertulia.core.text.prompt_safe import clean_for_prompt
 from tertulia.errors import IllegalMove
+from tertulia.gateway.command_arguments import parse_number
 from tertulia.records.approval_rows import Approval
 from tertulia.records.people import Role
 from tertulia.records.queues.inbox import claim_person
@@ -49,10 +50,9 @@ def run_approvals(store: Store, source: Source, role: Role, argument: str) -> st
     person = claim_person(source)
     action, _, number = argument.partition(" ")
     if action == "revoke":
-        if not number.strip().isdecimal():
-            raise IllegalMove("Say which approval.", hint="For example: /approvals revoke 3")
-        store.approvals.revoke(int(number), person=None if role == "owner" else person)
-        return f"Approval {int(number)} is revoked."
+        grant = parse_number(number.strip(), thing="an approval", listed_by="/approvals")
+        store.approvals.revoke(grant, person=None if role == "owner" else person)
+        return f"Approval {grant} is revoked."
     if argument:
         raise IllegalMove("I do not know that.", hint="Send /approvals, or /approvals revoke N.")
     waiting = store.approvals.find(person=None if role == "owner" else person)[:_MAX_LISTED]
@@ -77,7 +77,8 @@ def _name(approval: Approval) -> str:
 
 def _more(store: Store, approval: Approval) -> str:
     """Say what else has to be answered before the turn goes on."""
-    waiting = [item for item in store.approvals.find() if item.batch == approval.batch]
+    batch = store.approvals.of_batch(approval.batch)
+    waiting = [item for item in batch if item.state == "pending"]
     if not waiting:
         return "."
     return f". Still to be answered: {', '.join(map(_name, waiting))}."

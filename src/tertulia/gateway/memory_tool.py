@@ -7,7 +7,6 @@ has read foreign content is only proposed: a document must not plant a memory.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from tertulia.core.memory import MAX_LENGTH, Memory
 from tertulia.core.source import Source
 from tertulia.core.text.prompt_safe import clean_for_prompt
 from tertulia.errors import IllegalMove
+from tertulia.gateway.command_arguments import parse_number
 from tertulia.records.people import ROLES, Role
 from tertulia.store import Store
 
@@ -111,12 +111,7 @@ def _switch_off(store: Store, source: Source, rest: str) -> str:
 
 
 def _number(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,12}", text):
-        raise IllegalMove(
-            f"{clean_for_prompt(text, 20)!r} is not the number of a memory.",
-            hint="/memory lists them.",
-        )
-    return int(text)
+    return parse_number(text, thing="a memory", listed_by="/memory")
 
 
 _ACTIONS: Final[dict[str, Callable[[Store, Source, str], str]]] = {

@@ -466,9 +466,10 @@ class Pipeline:
         is_attended = registry.platform(source.platform).notify
         if approval is not None:
             is_attended = approval.asked_in == ORIGIN
-        tools = await self.tools_for(source, item.key)
+        role = await self.tool_role(source)
+        tools = await self.tools_for(source, item.key, role)
         target = ORIGIN if approval is None else approval.target
-        guard = await self.guard_for(source, tools, is_attended=is_attended, target=target)
+        guard = self.guard_for(source, role, tools, is_attended=is_attended, target=target)
         return AgentTurn(
             self.store,
             self.agent,
@@ -482,9 +483,14 @@ class Pipeline:
             media=self.media_preparer,
         )
 
-    async def guard_for(
+    async def tool_role(self, source: Source) -> Role:
+        """Return the role that decides which tools the agent gets for the person who wrote."""
+        return await self.store.run_batched(self._tool_role, source)
+
+    def guard_for(
         self,
         source: Source,
+        role: Role,
         tools: tuple[Tool, ...],
         *,
         is_attended: bool,
@@ -495,7 +501,6 @@ class Pipeline:
         Without somebody in the chat, the owner can be asked at home, if the settings say so.
         `target` is where the answer goes if the turn has to wait.
         """
-        role = await self.store.run_batched(self._tool_role, source)
         requester = Requester(
             person=claim_person(source),
             role=role,
@@ -519,10 +524,9 @@ class Pipeline:
         return next((name for name in homes if self.adapters.serves_platform(name)), None)
 
     async def tools_for(
-        self, source: Source, key: str, *, can_schedule: bool = True
+        self, source: Source, key: str, role: Role, *, can_schedule: bool = True
     ) -> tuple[Tool, ...]:
-        """Return the tools that the agent may call for the person who wrote."""
-        role = await self.store.run_batched(self._tool_role, source)
+        """Return the tools that the agent may call for the person who wrote, with that role."""
         tools = self.tools
         if can_schedule:
             tools += schedule_tool.tools(self.store, source, role)

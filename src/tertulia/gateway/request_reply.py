@@ -287,9 +287,10 @@ class Responder:
         person = request.origin or request.source
         tools, guard = request.tools, None
         if not tools:
-            tools = await pipeline.tools_for(person, key, can_schedule=request.origin is None)
-            guard = await pipeline.guard_for(
-                person, tools, is_attended=False, target=request.target
+            role = await pipeline.tool_role(person)
+            tools = await pipeline.tools_for(person, key, role, can_schedule=request.origin is None)
+            guard = pipeline.guard_for(
+                person, role, tools, is_attended=False, target=request.target
             )
         return AgentTurn(
             pipeline.store,

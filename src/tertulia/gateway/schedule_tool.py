@@ -18,6 +18,7 @@ from tertulia.core.source import Source
 from tertulia.core.target import ORIGIN
 from tertulia.core.text.prompt_safe import clean_for_prompt
 from tertulia.errors import AccessDenied, IllegalMove
+from tertulia.gateway.command_arguments import parse_number
 from tertulia.records.people import ROLES, Role
 from tertulia.records.schedules import RunsIn, Schedule
 from tertulia.store import Store
@@ -154,12 +155,7 @@ def _run(store: Store, source: Source, number: int) -> str:
 
 
 def _number(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,12}", text):
-        raise IllegalMove(
-            f"{clean_for_prompt(text, 20)!r} is not the number of a schedule.",
-            hint="/schedule lists them.",
-        )
-    return int(text)
+    return parse_number(text, thing="a schedule", listed_by="/schedule")
 
 
 _ACTIONS: Final[dict[str, Callable[[Store, Source, int], str]]] = {

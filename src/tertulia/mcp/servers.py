@@ -95,8 +95,8 @@ class McpServers:
         """Pin the first definitions of a server; store later ones, and tell of a change once."""
         for name, problem in tools.problems.items():
             log.warning("tool %s of MCP server %s is not offered: %s", name, server, problem)
-        seen = encode_definitions(tools.tools)
-        is_news = await self._store.mcp_pins.note_seen(server, seen)
+        offered = encode_definitions(tools.tools)
+        is_news = await self._store.mcp_pins.note_offered(server, offered)
         if not is_news:
             return
         text = (
@@ -124,11 +124,11 @@ def decode_definitions(stored: Mapping[str, Mapping[str, Any]]) -> dict[str, Too
 
 def offered_definitions(pinned: PinnedTools) -> list[ToolDefinition]:
     """Return the pinned definitions that the server has not changed since."""
-    seen = pinned.seen if pinned.seen is not None else pinned.accepted
+    offered = pinned.offered if pinned.offered is not None else pinned.accepted
     unchanged = {
         name: fields
         for name, fields in pinned.accepted.items()
-        if name in seen and seen[name].get("hash") == fields.get("hash")
+        if name in offered and offered[name].get("hash") == fields.get("hash")
     }
     return list(decode_definitions(unchanged).values())
 

@@ -55,9 +55,15 @@ class Approvals:
     def find(self, *, person: str | None = None, limit: int = 100) -> list[Approval]:
         """Return the calls that wait for an answer, of one person or of all."""
         check_limit(limit)
-        rows = self._db.read(lambda tx: tx.all("approvals_find", {"limit": limit}))
-        approvals = map(to_approval, rows)
-        return [item for item in approvals if person in (None, item.requester)]
+        params = {"limit": limit, "person": person}
+        return [
+            to_approval(row) for row in self._db.read(lambda tx: tx.all("approvals_find", params))
+        ]
+
+    def of_batch(self, batch: str) -> list[Approval]:
+        """Return the calls that were asked for together, by the same turn."""
+        rows = self._db.read(lambda tx: tx.all("approvals_of_batch", {"batch": batch}))
+        return [to_approval(row) for row in rows]
 
     def approve(
         self, code: str, *, by: str, scope: Scope = "once", is_owner: bool = False
@@ -188,8 +194,8 @@ class Approvals:
 
         def work(tx: Transaction) -> bool:
             columns = tx.one("session_by_id", {"id": approval.session_id})
-            still_due = {row[0] for row in tx.all("approvals_due", {"limit": 1000})}
-            if columns is None or approval.code not in still_due:
+            is_due = tx.one("approval_is_due", {"code": approval.code}) is not None
+            if columns is None or not is_due:
                 return False
             row = session_rows.require(tx, approval.session_id)
             if row.open_turn == approval.turn and session_rows.has_waiting_turn(tx, row):

@@ -18,11 +18,11 @@ Definitions = Mapping[str, Mapping[str, Any]]
 
 
 class PinnedTools(msgspec.Struct, frozen=True, kw_only=True):
-    """The tools of one server by name; `seen` is None if they are as they were accepted."""
+    """The tools of one server by name; `offered` is None if it offers what was accepted."""
 
     server: str
     accepted: dict[str, dict[str, Any]]
-    seen: dict[str, dict[str, Any]] | None
+    offered: dict[str, dict[str, Any]] | None
     accepted_at: datetime
 
 
@@ -41,7 +41,7 @@ class McpPins:
         """Return those of a server, or None if none were seen yet."""
         return self._db.read(lambda tx: _get(tx, server))
 
-    def note_seen(self, server: str, definitions: Definitions) -> bool:
+    def note_offered(self, server: str, definitions: Definitions) -> bool:
         """Store what a server says about its tools; return whether it is news for the owner.
 
         The first definitions are accepted: the owner has added the server. Later ones are stored
@@ -55,9 +55,9 @@ class McpPins:
             if pins is None:
                 tx.run("mcp_pins_insert", {"server": server, "accepted": text, "now": now})
                 return False
-            seen = from_json(text)
-            is_accepted = seen == pins.accepted
-            if seen == pins.seen or (is_accepted and pins.seen is None):
+            offered = from_json(text)
+            is_accepted = offered == pins.accepted
+            if offered == pins.offered or (is_accepted and pins.offered is None):
                 return False
             params = {"server": server, "seen": None if is_accepted else text, "now": now}
             tx.run("mcp_pins_set_seen", params)
@@ -92,10 +92,10 @@ def _get(tx: Transaction, server: str) -> PinnedTools | None:
 
 
 def _to_pins(row: Row) -> PinnedTools:
-    server, accepted, seen, accepted_at = row
+    server, accepted, offered, accepted_at = row
     return PinnedTools(
         server=server,
         accepted=from_json(accepted),
-        seen=None if seen is None else from_json(seen),
+        offered=None if offered is None else from_json(offered),
         accepted_at=from_micros(accepted_at),
     )

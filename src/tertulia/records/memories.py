@@ -81,18 +81,10 @@ class Memories:
 
     def shown(self, session_id: str) -> list[Memory]:
         """Return the memories that the agent is shown in a session, newest first."""
-
-        def work(tx: Transaction) -> list[Row]:
-            row = session_rows.require(tx, session_id)
-            if row.chat_type != "dm":
-                return []
-            owner = {"owner": row.owner, "agent": row.agent}
-            if tx.one("memories_off_get", owner) is not None:
-                return []
-            params = {**owner, "began_at": row.created_at, "limit": MAX_SHOWN}
-            return tx.all("memories_shown", params)
-
-        return [_to_memory(row) for row in self._db.read(work)]
+        params = {"session_id": session_id, "limit": MAX_SHOWN}
+        return [
+            _to_memory(row) for row in self._db.read(lambda tx: tx.all("memories_shown", params))
+        ]
 
     def find(self, source: Source, *, limit: int = 100) -> list[Memory]:
         """Return the memories about a source's person, proposed ones too, newest first."""

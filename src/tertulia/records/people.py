@@ -342,8 +342,8 @@ class People:
 
         def work(tx: Transaction) -> list[PendingLink]:
             asking = tx.one("code_claimed_of_subject", params)
-            asked = tx.all("codes_claimed_by", params)
-            pending = [PendingLink(chat=links.to_chat(*row), can_confirm=False) for row in asked]
+            rows = tx.all("codes_claimed_by", params)
+            pending = [PendingLink(chat=links.to_chat(*row), can_confirm=False) for row in rows]
             if asking is not None:
                 chat = links.to_chat(asking[1], asking[2])
                 pending.insert(0, PendingLink(chat=chat, can_confirm=True))

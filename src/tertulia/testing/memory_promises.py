@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from tertulia.core.source import Source
 from tertulia.errors import IllegalMove, NotFound
 from tertulia.store import Store
-from tertulia.testing.fixtures import Handles, dm
+from tertulia.testing.fixtures import Handles, dm, run_in_threads
 
 
 def _texts(store: Store, source: Source) -> list[str]:
@@ -40,6 +42,16 @@ class MemoryPromises:
         with pytest.raises(NotFound):
             store.memories.edit(dm("ben"), memory.id, "Ben sails.")
         assert [row.text for row in store.memories.find(dm("anna"))] == ["Anna sails."]
+
+    def test_the_same_text_from_two_handles_is_stored_once(
+        self, store: Store, other: Store
+    ) -> None:
+        for number in range(5):
+            text = f"Anna has sailed {number} times."
+            run_in_threads(
+                *(partial(handle.memories.add, dm("anna"), text) for handle in (store, other) * 3)
+            )
+        assert len(store.memories.find(dm("anna"))) == 5
 
     def test_linked_chats_share_memories_until_they_are_unlinked(self, store: Store) -> None:
         phone, desk = dm("anna"), Source("signal", "7", user_id="7")

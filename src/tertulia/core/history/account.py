@@ -20,7 +20,7 @@ from tertulia.core.message import TOOL, USER, Message
 Fate = Literal["shown", "mended", "shortened", "cut", "hidden", "summed_up"]
 FATES: tuple[Fate, ...] = ("shown", "mended", "shortened", "cut", "hidden", "summed_up")
 
-Place = tuple[int, int]
+RowId = tuple[int, int]
 """The log and the sequence number of a row."""
 
 
@@ -47,36 +47,36 @@ SUMMED_UP = RowFate(fate="summed_up")
 
 def account_for(
     rows: Iterable[Message], candidates: Sequence[Block], window: FittedHistory
-) -> dict[Place, RowFate]:
+) -> dict[RowId, RowFate]:
     """Return what became of each row that a history was made from.
 
     `candidates` are the blocks of all of them, `window` those that fitted, after they were
     rendered: rendering makes the ids of calls unique.
     """
-    given = _fates_of(window.blocks, window.result_limit)
-    complete = {place for block in candidates for place in _places(block)}
-    fates: dict[Place, RowFate] = {}
+    window_fates = _fates_of(window.blocks, window.result_limit)
+    complete = {row_id for block in candidates for row_id in _row_ids(block)}
+    fates: dict[RowId, RowFate] = {}
     for row in rows:
-        place = row.session, row.seq
-        if place in given:
-            fates[place] = given[place]
+        row_id = row.session, row.seq
+        if row_id in window_fates:
+            fates[row_id] = window_fates[row_id]
         elif row.kind in HIDDEN_KINDS or row.role not in HISTORY_ROLES:
-            fates[place] = RowFate(fate="hidden", detail=row.kind or f"the role {row.role}")
-        elif place in complete:
-            fates[place] = CUT
+            fates[row_id] = RowFate(fate="hidden", detail=row.kind or f"the role {row.role}")
+        elif row_id in complete:
+            fates[row_id] = CUT
         else:
-            fates[place] = RowFate(fate="mended", detail=_why_left_out(row))
+            fates[row_id] = RowFate(fate="mended", detail=_why_left_out(row))
     return fates
 
 
-def _fates_of(blocks: Iterable[Block], limit: int | None) -> dict[Place, RowFate]:
-    fates: dict[Place, RowFate] = {}
+def _fates_of(blocks: Iterable[Block], limit: int | None) -> dict[RowId, RowFate]:
+    fates: dict[RowId, RowFate] = {}
     for block in blocks:
         fates[block.row.session, block.row.seq] = _fate_of_block(block, limit)
         for result in block.results:
             if result.row is not None:
-                place = result.row.session, result.row.seq
-                fates[place] = _fate_of_result(result.row, result.call_id, limit)
+                row_id = result.row.session, result.row.seq
+                fates[row_id] = _fate_of_result(result.row, result.call_id, limit)
     return fates
 
 
@@ -123,7 +123,7 @@ def _why_left_out(row: Message) -> str:
     return "left out: it is empty"
 
 
-def _places(block: Block) -> Iterable[Place]:
+def _row_ids(block: Block) -> Iterable[RowId]:
     yield block.row.session, block.row.seq
     for result in block.results:
         if result.row is not None:

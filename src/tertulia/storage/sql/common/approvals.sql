@@ -23,6 +23,7 @@ select {part_approval_columns} from approvals where batch = :batch order by code
 -- name: approvals_find
 select {part_approval_columns} from approvals
 where state = 'pending' and expires_at > {part_db_now}
+    and (cast(:person as text) is null or requester = :person)
 order by expires_at, code limit :limit
 
 -- name: approval_answer
@@ -53,6 +54,10 @@ returning {part_approval_columns}
 select {part_approval_columns} from approvals
 where state = 'pending' and expires_at <= {part_db_now}
 order by expires_at, code limit :limit
+
+-- name: approval_is_due
+select 1 from approvals
+where code = :code and state = 'pending' and expires_at <= {part_db_now}
 
 -- name: approvals_delete
 delete from approvals where session = :session

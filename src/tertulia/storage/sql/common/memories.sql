@@ -24,9 +24,16 @@ where owner = :owner and agent = :agent
 order by id desc limit :limit
 
 -- name: memories_shown
-select {part_memory_columns} from memories
-where owner = :owner and agent = :agent and state = 'kept' and shown_from <= :began_at
-order by id desc limit :limit
+-- One statement, because every turn of a gateway asks for it.
+select memories.id, text, author, state, session_id, memories.created_at
+from sessions join memories on memories.owner = sessions.owner and memories.agent = sessions.agent
+where sessions.id = :session_id and sessions.chat_type = 'dm'
+    and state = 'kept' and shown_from <= sessions.created_at
+    and not exists (
+        select 1 from memories_off
+        where memories_off.owner = sessions.owner and memories_off.agent = sessions.agent
+    )
+order by memories.id desc limit :limit
 
 -- name: memory_set_text
 update memories set text = :text, author = 'person', state = 'kept', shown_from = 0
