@@ -1,0 +1,34 @@
+"""Names of people and channels, which are asked for beside the events."""
+
+from __future__ import annotations
+
+import pytest
+
+from tertulia.platforms.slack import names
+from tests.platforms.slack.slack_scene import (
+    Listener,
+    play,
+)
+from tests.servers.scripted_http import Fault
+from tests.servers.slack import (
+    BOT,
+    SlackServer,
+    refusal,
+)
+
+
+def test_names_that_cannot_be_asked_delay_nothing(
+    server: SlackServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(names, "_WAIT_SECONDS", 0.05)
+    server.spoil("users.info", Fault(end="never", times=None))
+    server.spoil("conversations.info", refusal("missing_scope", times=None))
+
+    async def act(listener: Listener) -> None:
+        for number in range(5):
+            server.write("C1", f"<@{BOT}> m{number}")
+        await listener.settled()
+
+    listener = play(server, act)
+    assert {message.source.user_name for message in listener.messages} == {None}
+    assert all(event.sends == 1 for event in server.events)
