@@ -41,6 +41,7 @@ CLASSES = (
     ("tertulia.records.nodes", "Nodes"),
     ("tertulia.records.queues.trace", "MessageTraces"),
     ("tertulia.records.mcp_pins", "McpPins"),
+    ("tertulia.records.person_ids", "PersonIds"),
     ("tertulia.records.person_view", "PersonView"),
     ("tertulia.store", "Store"),
 )
@@ -92,6 +93,7 @@ STORE = '''
         self.memories = Memories(store.memories, executor)
         self.approvals = Approvals(store.approvals, executor)
         self.mcp_pins = McpPins(store.mcp_pins, executor)
+        self.person_ids = PersonIds(store.person_ids, executor)
 
     async def __aenter__(self) -> Self:
         return self

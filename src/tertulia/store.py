@@ -67,6 +67,7 @@ class Store:
         self.nodes = records.nodes
         self.traces = records.traces
         self.mcp_pins = records.mcp_pins
+        self.person_ids = records.person_ids
 
     def transcript(self, session_id: str, *, by: str | None = None) -> Transcript:
         """Return the transcript of a session; `by` is who changes it, for its events."""

@@ -222,6 +222,7 @@ def everything(store: Store) -> None:
         store.people.approve("WRONGONE", by="somebody")
     store.processes.begin(program(store))
     wait_for_approval(store)
+    store.person_ids.remember("whatsapp", "", "ES.1", "34600111222")
     store.mcp_pins.note_offered("files", {"read": {"name": "read", "hash": "1"}})
     store.mcp_pins.note_offered("files", {"read": {"name": "read", "hash": "2"}})
     store.media.put(b"a file that no message holds yet", name="notes.txt")

@@ -36,6 +36,7 @@ from tertulia.records import media as sync_media
 from tertulia.records import memories as sync_memories
 from tertulia.records import nodes as sync_nodes
 from tertulia.records import people as sync_people
+from tertulia.records import person_ids as sync_person_ids
 from tertulia.records import person_view as sync_person_view
 from tertulia.records import processes as sync_processes
 from tertulia.records import retention_steps as sync_retention_steps
@@ -1637,6 +1638,18 @@ class McpPins:
         await self.executor.run(self.sync.delete, server)
 
 
+class PersonIds:
+    """The ids of people in a store."""
+
+    def __init__(self, record: sync_person_ids.PersonIds, executor: ThreadExecutor) -> None:
+        self.sync = record
+        self.executor = executor
+
+    async def remember(self, platform: str, account: str, user_id: str, new_id: str) -> str:
+        """Return the id by which a person is known; a new person is known by `new_id`."""
+        return await self.executor.run(self.sync.remember, platform, account, user_id, new_id)
+
+
 class PersonView:
     """A store limited to the sessions that one person may see."""
 
@@ -1695,6 +1708,7 @@ class Store:
         self.memories = Memories(store.memories, executor)
         self.approvals = Approvals(store.approvals, executor)
         self.mcp_pins = McpPins(store.mcp_pins, executor)
+        self.person_ids = PersonIds(store.person_ids, executor)
 
     async def __aenter__(self) -> Self:
         return self

@@ -15,6 +15,7 @@ import os
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from tertulia import aio
 from tertulia.core.backoff import JITTER
@@ -64,6 +65,9 @@ class AccountListener:
         self._has_menu = False
         self._failures = 0
         self._lease: ListenerLease | None = None
+        adapter.remember_id = partial(
+            store.person_ids.remember, adapter.name, adapter.account or ""
+        )
 
     @property
     def _name(self) -> str:

@@ -222,6 +222,10 @@ class MenuEntry(msgspec.Struct, frozen=True):
 
 Receive = Callable[[Update], Awaitable[None]]
 
+RememberId = Callable[[str, str], Awaitable[str]]
+"""Return the id by which a person is known: called with an id of the platform, and another one by
+which the person is known from now on, if the store does not know the first yet."""
+
 
 class Adapter(ABC):
     """The adapter of one account of a chat app; the module docstring lists its promises.
@@ -236,6 +240,7 @@ class Adapter(ABC):
     draft_seconds        the shortest time between two drafts of an answer; None: it gets deltas
     draft_delay_seconds  an answer that is complete sooner is not shown as a draft
     cursor               where `listen` begins; the gateway sets it before each call
+    remember_id          keeps the id by which a person is known, for all nodes; the gateway sets it
     state                the connection; changed by `mark_listening`, `mark_heard`, `mark_problem`
     """
 
@@ -249,6 +254,7 @@ class Adapter(ABC):
     draft_seconds: float | None = None
     draft_delay_seconds: float = 0.0
     cursor: str | None = None
+    remember_id: RememberId | None = None
     state: AdapterState = AdapterState()
 
     @abstractmethod

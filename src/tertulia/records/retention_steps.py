@@ -27,6 +27,7 @@ _STATEMENTS: Final = (
     ("runs", "settled_days", "occurrences_remove_settled"),
     ("approvals", "settled_days", "approvals_remove_settled"),
     ("people", "stranger_days", "people_remove_strangers"),
+    ("person_ids", "stranger_days", "person_ids_remove_strangers"),
 )
 
 
@@ -39,6 +40,7 @@ class RemovedRows(msgspec.Struct, frozen=True, kw_only=True):
     runs: int = 0
     approvals: int = 0
     people: int = 0
+    person_ids: int = 0
     codes: int = 0
     sessions: int = 0
 

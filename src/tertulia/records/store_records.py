@@ -30,6 +30,7 @@ from tertulia.records.media import MediaFiles
 from tertulia.records.memories import Memories
 from tertulia.records.nodes import Nodes
 from tertulia.records.people import People
+from tertulia.records.person_ids import PersonIds
 from tertulia.records.person_view import PersonView
 from tertulia.records.processes import Processes
 from tertulia.records.queues.inbox import Inbox, InboxItem
@@ -105,6 +106,7 @@ class StoreRecords:
         self.traces = MessageTraces(self.context)
         self.queues = QueueReview(self.context, self.inbox, self.outbox)
         self.mcp_pins = McpPins(self.context)
+        self.person_ids = PersonIds(self.context)
 
     @cached_property
     def redactor(self) -> Redactor:

@@ -221,6 +221,11 @@ TABLES: tuple[Table, ...] = (
         left="node epoch until",
     ),
     _table(
+        "person_ids",
+        {"platform": str, "account": str, "user_id": str},
+        "platform account user_id known_id at",
+    ),
+    _table(
         "newcomers",
         {"name": str},
         "name session taken digest last_seq is_complete at",

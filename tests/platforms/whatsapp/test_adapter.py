@@ -7,7 +7,6 @@ import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -335,22 +334,24 @@ def test_group_is_a_chat_of_its_own(server: WhatsAppServer) -> None:
 # -- who a person is
 
 
-def test_person_known_by_the_number_stays_so_when_it_is_hidden(
-    server: WhatsAppServer, tmp_path: Path
-) -> None:
+def test_person_known_by_the_number_stays_so_when_it_is_hidden(server: WhatsAppServer) -> None:
     """One person became two because an id changed its form."""
-    file = str(tmp_path / "state" / "ids.jsonl")
+    ids: dict[str, str] = {}
+
+    async def remember(user_id: str, new_id: str) -> str:
+        return ids.setdefault(user_id, new_id)
 
     async def act(listener: Listener) -> None:
+        listener.adapter.remember_id = remember
         await listener.write(ANA, "by number")
         await listener.write(ANA, "by both", user_id=ANA_ID)
         await listener.write(None, "by id", user_id=ANA_ID)
 
     async def after_restart(listener: Listener) -> None:
+        listener.adapter.remember_id = remember
         await listener.write(None, "by id again", user_id=ANA_ID)
 
-    first = play(server, act, ids_file=file)
-    second = play(server, after_restart, ids_file=file)
+    first, second = play(server, act), play(server, after_restart)
     sources = [message.source for message in (*first.messages, *second.messages)]
     assert {source.chat_id for source in sources} == {ANA}
     assert {source.participant for source in sources} == {ANA}
@@ -367,15 +368,15 @@ def test_person_known_by_the_id_stays_so_when_the_number_appears(server: WhatsAp
     assert {message.source.participant for message in listener.messages} == {ANA_ID}
 
 
-def test_ids_that_cannot_be_stored_are_not_acknowledged(
-    server: WhatsAppServer, tmp_path: Path
-) -> None:
-    (tmp_path / "file").write_text("not a folder")
+def test_ids_that_cannot_be_stored_are_not_acknowledged(server: WhatsAppServer) -> None:
+    async def fail(user_id: str, new_id: str) -> str:
+        raise StoreUnavailable("locked", hint="wait")
 
     async def act(listener: Listener) -> None:
+        listener.adapter.remember_id = fail
         assert await listener.write(ANA, "hola", user_id=ANA_ID) == 503
 
-    assert play(server, act, ids_file=str(tmp_path / "file" / "ids")).updates == []
+    assert play(server, act).updates == []
 
 
 # -- the webhook

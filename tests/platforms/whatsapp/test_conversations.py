@@ -110,9 +110,9 @@ def test_repeated_notification_is_answered_once(tmp_path: Path, server: WhatsApp
 
 
 def test_person_who_hides_the_number_goes_on(tmp_path: Path, server: WhatsAppServer) -> None:
-    adapter = connected(server, ids_file=str(tmp_path / "ids.jsonl"))
+    """Also on another machine, which has never seen the number of this person."""
     rules = GatewaySettings(gather_seconds=0, drain_seconds=2)
-    with running(tmp_path, server, adapter, rules=rules) as gateway:
+    with running(tmp_path, server, rules=rules) as gateway:
         server.write(ANA, "hola")
         (pairing,) = server.wait_sent(1)
         with gateway.store() as store:
@@ -121,9 +121,12 @@ def test_person_who_hides_the_number_goes_on(tmp_path: Path, server: WhatsAppSer
         server.wait_sent(2)
         server.write(None, "by id", user_id=ANA_ID)
         server.wait_sent(3)
+    with running(tmp_path, server, rules=rules) as gateway:
+        server.write(None, "elsewhere", user_id=ANA_ID)
+        server.wait_sent(4)
         with gateway.store() as store:
             assert store.sessions.count() == 1
-    assert server.texts[1:] == ["re by both", "re by id"]
+    assert server.texts[1:] == ["re by both", "re by id", "re elsewhere"]
     assert {sent.to for sent in server.sent} == {ANA}
 
 

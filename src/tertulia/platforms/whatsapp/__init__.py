@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from tertulia.core.secret import Secret
@@ -62,7 +61,6 @@ def build(context: BuildContext) -> Adapter:
         verify_token=context.require_secret("verify_token"),
         account=context.account,
         base_url=settings.base_url,
-        ids_file=os.path.join(context.folder, "known-ids.jsonl"),
     )
 
 

@@ -90,7 +90,6 @@ class WhatsAppAdapter(Adapter):
         verify_token: str,
         account: str = "",
         base_url: str = "https://graph.facebook.com/v23.0",
-        ids_file: str | None = None,
     ) -> None:
         self.account = account
         self.phone_number_id = phone_number_id
@@ -98,7 +97,7 @@ class WhatsAppAdapter(Adapter):
         self._api = GraphApi(token, base_url)
         self._app_secret = app_secret
         self._verify_token = verify_token
-        self._known_ids = KnownIds(ids_file)
+        self._known_ids = KnownIds()
         self._receive: Receive | None = None
         self._locks: WeakValueDictionary[object, asyncio.Lock] = WeakValueDictionary()
         self._limits: dict[str, int] = {}  # refusals in a row because of the rate, by chat
@@ -229,7 +228,9 @@ class WhatsAppAdapter(Adapter):
     ) -> None:
         try:
             sender = notifications.sender_of(message, value)
-            known_id, number = await self._known_ids.resolve(sender.user_id, sender.number)
+            known_id, number = await self._known_ids.resolve(
+                sender.user_id, sender.number, self.remember_id
+            )
             known = notifications.KnownSender(
                 known_id=known_id, number=number, user_id=sender.user_id, name=sender.name
             )

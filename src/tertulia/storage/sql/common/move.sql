@@ -69,6 +69,9 @@ delete from approvals where code = :code
 -- name: move_approval_grants_drop
 delete from approval_grants where id = :id
 
+-- name: move_person_ids_drop
+delete from person_ids where platform = :platform and account = :account and user_id = :user_id
+
 -- name: move_mcp_pins_drop
 delete from mcp_pins where server = :server
 

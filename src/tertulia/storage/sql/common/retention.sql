@@ -36,6 +36,22 @@ delete from people where person in (
     order by created_at limit :limit {part_skip_locked}
 )
 
+-- name: person_ids_remove_strangers
+-- Those of people whom the store does not know any more.
+delete from person_ids where (platform, account, user_id) in (
+    select platform, account, user_id from person_ids
+    where at < :before and not exists (
+        select 1 from people
+        where people.platform = person_ids.platform and people.account = person_ids.account
+            and people.user_id in (person_ids.user_id, person_ids.known_id)
+    ) and not exists (
+        select 1 from people
+        where people.platform = person_ids.platform and people.account = person_ids.account
+            and people.user_id_alt = person_ids.known_id
+    )
+    order by at limit :limit {part_skip_locked}
+)
+
 -- name: codes_remove_expired
 delete from codes where hash in (
     select hash from codes where until < :before order by until limit :limit {part_skip_locked}

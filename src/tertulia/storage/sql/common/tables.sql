@@ -296,6 +296,14 @@ insert into approval_grants (
 ) {part_overriding_numbers}
 values (?, ?, ?, ?, ?, ?, ?)
 
+-- name: copy_person_ids_page
+select platform, account, user_id, known_id, at from person_ids
+where (platform, account, user_id) > (:platform, :account, :user_id)
+order by platform, account, user_id limit :limit
+
+-- name: copy_person_ids_put
+insert into person_ids (platform, account, user_id, known_id, at) values (?, ?, ?, ?, ?)
+
 -- name: copy_mcp_pins_page
 select server, accepted, seen, accepted_at, seen_at
 from mcp_pins where server > :server order by server limit :limit

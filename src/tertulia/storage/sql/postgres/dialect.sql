@@ -37,7 +37,7 @@ lock table
     revisions, borrowings, turns, events, usage, usage_sums, spending, inbox, outbox, flushes, newcomers,
     schedules, occurrences, processes, listeners, connections, bot_messages, pending_media,
     memories, memories_off, deleted_messages, approvals, approval_grants, mcp_pins,
-    chat_chains
+    chat_chains, person_ids
 in exclusive mode
 
 -- name: part_{queue}_by_due (inbox, outbox)
