@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -237,3 +240,22 @@ def test_cursor_moves_without_a_message(where: str) -> None:
             assert lease.cursor == "s7"
 
     asyncio.run(play())
+
+
+def test_node_of_an_ended_process_is_forgotten(where: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+
+    async def test() -> None:
+        async with aio.open(where) as store:
+            for name in (f"{socket.gethostname()}:{process.pid}:a", "elsewhere:1:b"):
+                await store.nodes.report(name, version="1", turns=0)
+            reporter = ConnectionReporter(
+                store, [], node=node_name(), pauses=AccountPauses(), count_turns=lambda: 0
+            )
+            await reporter.report()
+            names = {node.name for node in await store.nodes.find()}
+            assert "elsewhere:1:b" in names
+            assert len(names) == 2
+
+    asyncio.run(test())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import select
@@ -156,3 +157,15 @@ def tertulia(folder: Path, *args: str, **environ: str) -> Iterator[Terminal]:
     command = [sys.executable, "-m", "tertulia", *args]
     with Terminal(command, folder, {**keep, **own, **environ}) as terminal:
         yield terminal
+
+
+def configure_slow_agent(folder: Path, go: Path) -> None:
+    """Let `tertulia` in this folder talk with the program that waits for a file."""
+    command = json.dumps([sys.executable, str(Path(__file__).with_name("slow_agent.py")), str(go)])
+    settings = folder / "home/.config/tertulia"
+    settings.mkdir(parents=True)
+    (settings / "config.toml").write_text(
+        f'[agent]\nkind = "command"\ncommand = {command}\n'
+        "[store]\nlease_seconds = 2\n"
+        '[log]\nformat = "json"\nfile = "log.jsonl"\n'
+    )

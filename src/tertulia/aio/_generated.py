@@ -761,6 +761,7 @@ class Outbox:
         reply_to: str | None = None,
         replaces: str | None = None,
         media: Media | None = None,
+        node: str | None = None,
     ) -> Delivery:
         """Put a text in and return its delivery. The same `delivery` key is put in only once.
 
@@ -768,7 +769,7 @@ class Outbox:
         in as several parts; the first is returned. `reply_to` is the id of a message of the chat
         that it answers, `replaces` that of an earlier message of the account that it replaces.
         With `media`, a file that `store.media.put` returned, the first part is that file, and the
-        text its caption.
+        text its caption. `node` is the gateway in whose terminal it is shown, if not this one.
         """
         return await self.executor.run_batched(
             self.sync.put,
@@ -781,6 +782,7 @@ class Outbox:
             reply_to=reply_to,
             replaces=replaces,
             media=media,
+            node=node,
         )
 
     async def claim(
@@ -1576,6 +1578,10 @@ class Nodes:
     def __init__(self, record: sync_nodes.Nodes, executor: ThreadExecutor) -> None:
         self.sync = record
         self.executor = executor
+
+    async def serve_terminal(self, name: str, *, version: str) -> None:
+        """Let this handle of the store claim and put what belongs to the terminal of a node."""
+        await self.executor.run(self.sync.serve_terminal, name, version=version)
 
     async def report(self, name: str, *, version: str, turns: int) -> None:
         """Store that a node lives."""

@@ -64,6 +64,7 @@ async def serve_gateway(
 
     Raise the problem that ended the terminal, if there was one.
     """
+    from tertulia.cli.transcript_follower import TranscriptFollower
     from tertulia.config.build import build_describer
     from tertulia.gateway.app import Gateway
     from tertulia.gateway.logging_setup import LoggedAgent, configured_logging
@@ -88,17 +89,19 @@ async def serve_gateway(
     with configured_logging(log_settings, store.sync.redactor, is_quiet=terminal is not None):
         _stop_at_signals(gateway)
         print_text = None if terminal is None else partial(output.print_text, options)
-        leaving = None
+        tasks = []
         if terminal is not None and print_text is not None:
-            leaving = asyncio.create_task(_stop_when_left(terminal, gateway, print_text))
+            tasks.append(asyncio.create_task(_stop_when_left(terminal, gateway, print_text)))
+        if terminal is not None and sys.stdin.isatty():
+            tasks.append(asyncio.create_task(TranscriptFollower(store, terminal).run()))
         try:
             async with _serve_http(gateway, http, print_text):
                 await gateway.run()
         finally:
-            if leaving is not None:
-                leaving.cancel()
+            for task in tasks:
+                task.cancel()
                 with suppress(asyncio.CancelledError):
-                    await leaving
+                    await task
     if terminal is not None and terminal.problem is not None:
         raise terminal.problem
 

@@ -104,7 +104,8 @@ class Interrupts:
     async def _settle_stop(self, item: InboxItem) -> None:
         """Answer and settle a /stop that had its effect: it must not end the next turn too."""
         await self._store.outbox.put(
-            replies.STOPPED, "origin", origin=item.source, delivery=replies.reply_key(item)
-        )
+            replies.STOPPED, "origin", origin=item.source, delivery=replies.reply_key(item),
+            node=item.node,
+        )  # fmt: skip
         with contextlib.suppress(StaleWrite):
             await self._store.inbox.dismiss(item)

@@ -54,6 +54,7 @@ from tertulia.platforms.settings import PlatformSettings
 from tertulia.records.people import Role
 from tertulia.records.queues.inbox import InboxItem, claim_person
 from tertulia.records.turns.user_message import UserMessage
+from tertulia.version import __version__
 
 if TYPE_CHECKING:
     from tertulia.gateway.request_reply import Responder
@@ -151,11 +152,20 @@ class Pipeline:
 
     async def listen(self, adapter: Adapter) -> None:
         """Let an adapter listen; if it fails, listen again, so that no adapter ends the others."""
+        if adapter.name == LOCAL:
+            await self._serve_terminal()
         listener = AccountListener(
             self.store, adapter, self.receive, node=self.node, pauses=self.pauses,
             menu=commands.menu(),
         )  # fmt: skip
         await listener.run()
+
+    async def _serve_terminal(self) -> None:
+        """Let this node alone answer what is typed in its terminal."""
+        try:
+            await self.store.nodes.serve_terminal(self.node, version=__version__)
+        except Error as problem:
+            log.warning("the terminal shares its messages with other nodes: %s", problem)
 
     async def receive(self, update: Update) -> None:
         """Accept an update: when this returns, it is stored, or it needs no answer in a turn.
@@ -560,6 +570,7 @@ class Pipeline:
         await self.store.outbox.put(
             text, "origin", origin=item.source, session_id=about,
             delivery=key or replies.reply_key(item), is_plain=True, replaces=replaces,
+            node=item.node,
         )  # fmt: skip
 
     async def deliver(self) -> None:

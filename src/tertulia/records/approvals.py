@@ -162,11 +162,11 @@ class Approvals:
             if all(to_approval(row).state != "pending" for row in batch):
                 inbox.put_resume(
                     tx,
+                    self._context,
                     answered.origin,
                     answered.key,
                     answered.message_id,
                     batch=answered.batch,
-                    now=now,
                 )
             return answered
 

@@ -17,15 +17,13 @@ from tertulia.core.source import Source
 from tertulia.core.text.storable import storable
 from tertulia.errors import LeaseLost
 from tertulia.records.queues.base import lease_micros
-from tertulia.records.store_context import StoreContext
+from tertulia.records.store_context import FRESH_SECONDS, StoreContext
 from tertulia.storage.base import Params, Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
 
 CHANNEL: Final = "listeners"
 # A node that dies is replaced after at most this time; a node that lives renews in a third of it.
 LEASE_SECONDS = 15.0
-# A node that has not reported for so long does not run any more.
-FRESH_SECONDS: Final = 30.0
 _FORGET_SECONDS: Final = 86_400.0
 _POLL_SECONDS: Final = 1.0
 

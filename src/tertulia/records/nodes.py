@@ -1,6 +1,8 @@
-"""Nodes: the gateways that work on a store, each with its sign of life. For looking only.
+"""Nodes: the gateways that work on a store, each with its sign of life.
 
-Nothing decides by this table; leases do. Times are those of the database.
+What was typed in the terminal of a node is claimed by that node alone, while it shows signs of life
+(`part_is_ours`, decision 0039); everything else is decided by leases. Times are those of the
+database.
 """
 
 from __future__ import annotations
@@ -11,8 +13,7 @@ from typing import Final
 import msgspec
 
 from tertulia.core.text.storable import storable
-from tertulia.records.listeners import FRESH_SECONDS
-from tertulia.records.store_context import StoreContext
+from tertulia.records.store_context import FRESH_SECONDS, StoreContext
 from tertulia.storage.base import Row
 from tertulia.storage.rows import from_micros
 
@@ -50,7 +51,13 @@ class Nodes:
     """The nodes of a store."""
 
     def __init__(self, context: StoreContext) -> None:
+        self._context = context
         self._db = context.db
+
+    def serve_terminal(self, name: str, *, version: str) -> None:
+        """Let this handle of the store claim and put what belongs to the terminal of a node."""
+        self.report(name, version=version, turns=0)
+        self._context.terminal.name = storable(name)
 
     def report(self, name: str, *, version: str, turns: int) -> None:
         """Store that a node lives."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import tzinfo
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from tertulia.core.clock import Clock
 from tertulia.core.settings import Settings, require_zone
@@ -23,6 +23,15 @@ from tertulia.core.text.redact import Redactor
 from tertulia.storage.base import Database, Transaction
 
 T = TypeVar("T")
+
+# A node that has not reported for so long does not run any more.
+FRESH_SECONDS: Final = 30.0
+
+
+class TerminalNode:
+    """The node of this process, if it serves the terminal; `Nodes.serve_terminal` sets it."""
+
+    name: str | None = None
 
 
 class StoreContext(NamedTuple):
@@ -36,6 +45,7 @@ class StoreContext(NamedTuple):
     index_new_messages: Callable[[], object]  # indexes new messages, in a bounded number of steps
     redactor: Callable[[], Redactor | None]  # for prompts and logs; None if redaction is off
     forget_secret: Callable[[], None]  # the stored secret was replaced: read it again when needed
+    terminal: TerminalNode
 
     def read(self, work: Callable[[Transaction], T]) -> T:
         """Run a function in one read transaction and return its result."""

@@ -42,7 +42,7 @@ from tertulia.records.retention_steps import RetentionSteps
 from tertulia.records.schedules import Schedules
 from tertulia.records.search import CATCH_UP_STEPS, Search
 from tertulia.records.sessions.sessions import Sessions
-from tertulia.records.store_context import StoreContext
+from tertulia.records.store_context import StoreContext, TerminalNode
 from tertulia.records.transcript.transcript import Transcript
 from tertulia.records.turns.control import TurnControl
 from tertulia.records.turns.local_turns import local_turns_of
@@ -85,6 +85,7 @@ class StoreRecords:
             lambda: self.search.catch_up(steps=CATCH_UP_STEPS),
             lambda: self.redactor if settings.redact_pii else None,
             self._forget_secret,
+            TerminalNode(),
         )
         self.local_turns = local_turns_of(self.db.identity)
         self.sessions = Sessions(self.context)

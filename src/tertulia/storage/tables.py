@@ -193,7 +193,7 @@ TABLES: tuple[Table, ...] = (
         {"id": int},
         "id arrival key source body state attempts not_before received_at problem is_next "
         "gathered_into paused_at person",
-        left="lease_until lease_length",
+        left="lease_until lease_length node",
         added={"paused_at": 0, "person": ""},
     ),
     _table(
@@ -206,7 +206,7 @@ TABLES: tuple[Table, ...] = (
         {"id": int},
         "id delivery session_id target platform account chat_id thread_id body state attempts "
         "not_before created_at sent_at problem is_next message_id first_sent_at waived paused_at",
-        left="lease_until lease_length",
+        left="lease_until lease_length node",
         added={"message_id": None, "first_sent_at": None, "waived": 0, "paused_at": 0},
     ),
     _table(

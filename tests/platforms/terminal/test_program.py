@@ -13,7 +13,13 @@ import pytest
 
 from tertulia import open as open_store
 from tertulia.cli.errors import NO_ANSWER, PIPE_CLOSED
-from tests.platforms.pseudo_terminal import PATIENCE, PROMPT, Terminal, tertulia
+from tests.platforms.pseudo_terminal import (
+    PATIENCE,
+    PROMPT,
+    Terminal,
+    configure_slow_agent,
+    tertulia,
+)
 
 pytestmark = pytest.mark.check
 
@@ -106,14 +112,7 @@ class TestAnswerInProgress:
 
     @pytest.fixture
     def go(self, tmp_path: Path) -> Path:
-        command = json.dumps([sys.executable, str(AGENT), str(tmp_path / "go")])
-        folder = tmp_path / "home/.config/tertulia"
-        folder.mkdir(parents=True)
-        (folder / "config.toml").write_text(
-            f'[agent]\nkind = "command"\ncommand = {command}\n'
-            "[store]\nlease_seconds = 2\n"
-            '[log]\nformat = "json"\nfile = "log.jsonl"\n'
-        )
+        configure_slow_agent(tmp_path, tmp_path / "go")
         return tmp_path / "go"
 
     def test_answer_is_shown_while_it_is_written(self, tmp_path: Path, go: Path) -> None:

@@ -37,6 +37,8 @@ EXCEPT = {"schedules_of"}
 PARAMS: dict[str, Any] = {
     "now": NOW,
     "future": NOW + 60_000_000,
+    "node": "machine:1:a",
+    "node_life": 30_000_000,
     "lease": 60_000_000,
     "limit": LIMIT,
     "after": 0,

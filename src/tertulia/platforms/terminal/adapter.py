@@ -12,6 +12,7 @@ import math
 import os
 import sys
 from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, TextIO
 
 from tertulia.core.source import LOCAL, Source
@@ -19,12 +20,14 @@ from tertulia.platforms.base import (
     FAILURE_KEY,
     REFUSAL_KEY,
     Adapter,
+    Incoming,
     MenuEntry,
     Outgoing,
     Receive,
     StreamUpdate,
+    Update,
 )
-from tertulia.platforms.terminal.incoming import QUIT
+from tertulia.platforms.terminal.incoming import QUIT, OtherMessage
 from tertulia.platforms.terminal.lines import LineView, Settled
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ class TerminalAdapter(Adapter):
 
     `settled` is awaited after each line of a pipe; see `LineView`.
     `unanswered` are the keys of the deliveries that say why a message has no answer.
+    `typed_ids` are the messages that were typed here, `answered_here` those whose turn ran here.
     `finished` is set when there is no more input, or the person leaves; `problem` is the exception,
     if something failed.
     """
@@ -61,6 +65,8 @@ class TerminalAdapter(Adapter):
     ) -> None:
         self.finished = asyncio.Event()
         self.unanswered: list[str] = []
+        self.typed_ids: set[str | None] = set()
+        self.answered_here: set[str | None] = set()
         self._failure: Exception | None = None
         self._sent: deque[str] = deque(maxlen=_MAX_SENT_KEYS)
         stdin, stdout = stdin or sys.stdin, stdout or sys.stdout
@@ -97,8 +103,14 @@ class TerminalAdapter(Adapter):
 
     async def listen(self, receive: Receive) -> None:
         self.mark_listening()
+
+        async def receive_typed(update: Update) -> None:
+            if isinstance(update, Incoming):
+                self.typed_ids.add(update.message_id)
+            await receive(update)
+
         try:
-            await self._read(receive)
+            await self._read(receive_typed)
         except Exception as problem:
             self._failure = problem
             raise
@@ -133,8 +145,16 @@ class TerminalAdapter(Adapter):
         return None
 
     async def show(self, source: Source, update: StreamUpdate) -> str | None:
+        if update.kind == "began":
+            self.answered_here.add(update.message_id)
         self._view.update(update)
         return None
+
+    def show_others(self, messages: Iterable[OtherMessage], *, is_busy: bool) -> None:
+        """Show what other terminals wrote and were answered; `is_busy`: one is being answered."""
+        self._view.set_busy_elsewhere(is_busy=is_busy)
+        for message in messages:
+            self._view.print_other(message)
 
     async def fill_menu(self, entries: tuple[MenuEntry, ...]) -> None:
         self._view.menu = (*entries, QUIT)

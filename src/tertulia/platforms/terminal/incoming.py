@@ -1,11 +1,11 @@
-"""Messages that are typed or piped in."""
+"""Messages that are typed or piped in, here or in another terminal."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 import uuid
-from typing import Final, TextIO
+from typing import Final, NamedTuple, TextIO
 
 from tertulia.core.source import Source
 from tertulia.platforms.base import Incoming, MenuEntry
@@ -14,6 +14,18 @@ STOP: Final = "/stop"
 FORGET: Final = "/forget yes"
 QUIT: Final = MenuEntry("quit", "leave; the conversation stays stored")
 QUITS: Final = frozenset(("/quit", "/exit"))
+
+
+class OtherMessage(NamedTuple):
+    """A message of a turn that another terminal, or another program, runs.
+
+    `turn` names that turn. `is_to_typed`: it answers what was typed in this terminal.
+    """
+
+    turn: str
+    text: str
+    is_answer: bool
+    is_to_typed: bool
 
 
 def typed_message(text: str) -> Incoming:

@@ -15,7 +15,13 @@ from typing import TextIO
 
 from tertulia.core.text.display_safe import display_line, display_text
 from tertulia.platforms.base import MenuEntry, Receive, StreamUpdate
-from tertulia.platforms.terminal.incoming import QUITS, next_message, read_stream, typed_message
+from tertulia.platforms.terminal.incoming import (
+    QUITS,
+    OtherMessage,
+    next_message,
+    read_stream,
+    typed_message,
+)
 
 log = logging.getLogger("tertulia.gateway")
 
@@ -87,6 +93,15 @@ class LineView:
             return
         self._sent_texts.append(text.strip())
         sys.stderr.write(f"{display_text(text).rstrip()}\n")
+
+    def print_other(self, message: OtherMessage) -> None:
+        """Say what another terminal wrote; a pipe gets the answers to its own messages alone."""
+        if self._is_plain and not message.is_to_typed:
+            name = "Agent" if message.is_answer else "You"
+            self._write(f"From another terminal, {name}: {display_text(message.text)}\n")
+
+    def set_busy_elsewhere(self, *, is_busy: bool) -> None:
+        """Do nothing: a person who reads line by line is not told of each other turn."""
 
     def update(self, update: StreamUpdate) -> None:
         """Remember which turns are in progress; say which tools are called."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from tertulia.core.text.display_safe import display_line, display_text
 from tertulia.errors import Error
 from tertulia.platforms.base import MenuEntry, Receive, StreamUpdate
-from tertulia.platforms.terminal.incoming import QUITS, STOP, typed_message
+from tertulia.platforms.terminal.incoming import QUITS, STOP, OtherMessage, typed_message
 from tertulia.platforms.terminal.markdown_rows import Stream, render
 from tertulia.platforms.terminal.screen import Screen, typed_rows
 from tertulia.platforms.terminal.shown_texts import ShownTexts
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _REDRAW_SECONDS: Final = 0.5
 _SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _EMPTY: Final[Row] = ()
+_BAR: Final = Segment("dim", "┆ ")
 
 
 class LiveView:
@@ -42,6 +43,8 @@ class LiveView:
         self._activity = ""
         self._started_at = 0.0
         self._turns: set[str] = set()
+        self._is_busy_elsewhere = False
+        self._other_turn = ""  # the turn of another terminal that was shown last
         self._is_after_text = False  # the last printed row is not empty
 
     @property
@@ -80,6 +83,31 @@ class LiveView:
         """Print why a message has no answer."""
         self._finish_stream()
         self._print([*self._wrapped(display_text(text), "error"), _EMPTY])
+
+    def print_other(self, message: OtherMessage) -> None:
+        """Print a message of a turn that runs elsewhere, and mark it as such."""
+        if message.is_to_typed:
+            self.print_message(message.text)
+            return
+        width = self._screen.width - len(_BAR.text)
+        rows = [_EMPTY] if self._is_after_text else []
+        if message.turn != self._other_turn:
+            rows.append((_BAR, Segment("dim", "from another terminal")))
+        self._other_turn = message.turn
+        if message.is_answer:
+            rows += [(_BAR, *row) for row in render(message.text, width)]
+            rows.append(_EMPTY)
+        else:
+            rows += [(_BAR, *row) for row in typed_rows(display_text(message.text), width)]
+        self._print(rows)
+        self._is_after_text = False
+
+    def set_busy_elsewhere(self, *, is_busy: bool) -> None:
+        """Show, or show no longer, that another terminal writes an answer."""
+        if is_busy != self._is_busy_elsewhere:
+            self._is_busy_elsewhere = is_busy
+            self._update_status()
+            self._screen.refresh()
 
     def update(self, update: StreamUpdate) -> None:
         """Show the progress of a turn."""
@@ -164,14 +192,16 @@ class LiveView:
     def _update_status(self) -> None:
         seconds = int(time.monotonic() - self._started_at)
         spinner = _SPINNER[int(time.monotonic() / _REDRAW_SECONDS) % len(_SPINNER)]
-        self._screen.status = (
-            f"{spinner} {self._activity} · {seconds} s · ctrl-C stops" if self._activity else ""
-        )
+        self._screen.status = ""
+        if self._activity:
+            self._screen.status = f"{spinner} {self._activity} · {seconds} s · ctrl-C stops"
+        elif self._is_busy_elsewhere:
+            self._screen.status = f"{spinner} answered by another terminal"
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_REDRAW_SECONDS)
-            if self._activity:
+            if self._activity or self._is_busy_elsewhere:
                 self._update_status()
                 self._screen.refresh()
 

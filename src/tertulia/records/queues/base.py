@@ -25,7 +25,7 @@ from tertulia.core import validate
 from tertulia.core.session import Page
 from tertulia.core.text.storable import storable
 from tertulia.errors import ConfigError, StaleWrite
-from tertulia.records.store_context import StoreContext
+from tertulia.records.store_context import FRESH_SECONDS, StoreContext
 from tertulia.storage.base import Params, Row, Transaction
 from tertulia.storage.rows import to_micros
 
@@ -107,7 +107,7 @@ class ClaimQueue(msgspec.Struct, Generic[C], frozen=True, kw_only=True):
         deadline = time.monotonic() + seconds
         while True:
             notifications = context.db.notifications(self.channel)
-            if context.db.read(lambda tx: check(tx, _times(context))):
+            if context.db.read(lambda tx: check(tx, _claimer(context))):
                 return True
             left = deadline - time.monotonic()
             if left <= 0:
@@ -179,16 +179,22 @@ def claim(
 ) -> list[T]:
     """Return what `take` claims in one transaction.
 
-    Its parameters are now, future (see `_CLOCK_TOLERANCE`), lease and limit.
+    Its parameters are those of `_claimer`, lease and limit.
     """
     check_limit(limit)
-    params = {**_times(context), "lease": lease_micros(lease_seconds), "limit": limit}
+    params = {**_claimer(context), "lease": lease_micros(lease_seconds), "limit": limit}
     return context.db.write(lambda tx: take(tx, params), lane=lane)
 
 
-def _times(context: StoreContext) -> dict[str, int]:
+def _claimer(context: StoreContext) -> dict[str, int | str | None]:
+    """Return the parameters by which entries are due: times, and the node that asks."""
     now = context.clock.now()
-    return {"now": to_micros(now), "future": to_micros(now + _CLOCK_TOLERANCE)}
+    return {
+        "now": to_micros(now),
+        "future": to_micros(now + _CLOCK_TOLERANCE),
+        "node": context.terminal.name,
+        "node_life": round(FRESH_SECONDS * 1e6),
+    }
 
 
 def pause_params(now: datetime, seconds: float | None) -> dict[str, int]:

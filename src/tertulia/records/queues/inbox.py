@@ -21,7 +21,7 @@ import msgspec
 from tertulia.core import keys, validate
 from tertulia.core.message import from_json, to_json
 from tertulia.core.session import Page
-from tertulia.core.source import Source
+from tertulia.core.source import LOCAL, Source
 from tertulia.errors import LimitExceeded, StaleWrite
 from tertulia.records import session_rows
 from tertulia.records.links import linked_key
@@ -44,7 +44,8 @@ class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
     """An accepted message. `is_new` is False if the same message had been accepted before.
 
     An item that `resumes` a batch of approvals is no message: it continues the turn of the message
-    with that id, now that its calls were approved or declined.
+    with that id, now that its calls were approved or declined. `node` is the gateway in whose
+    terminal it was typed: no other one claims it while that one lives.
     """
 
     id: int
@@ -61,6 +62,7 @@ class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
     gathered_into: int | None = None
     is_new: bool = False
     resumes: str | None = None
+    node: str | None = None
 
 
 class Inbox:
@@ -104,6 +106,7 @@ class Inbox:
         params = {
             "arrival": dedupe_key,
             "person": person,
+            "node": _node(self._context, source),
             "source": to_json(source.to_dict()),
             "body": to_json(
                 {"text": text, "message_id": platform_id, "media": list(media)} | album
@@ -395,8 +398,19 @@ def _waiting_row(tx: Transaction, dedupe_key: str | None, source: Source) -> Row
     return row if is_open and is_author and is_alone else None
 
 
+def _node(context: StoreContext, source: Source) -> str | None:
+    """Return the node that has to claim a message: this one, if it was typed in its terminal."""
+    return context.terminal.name if source.platform == LOCAL else None
+
+
 def put_resume(
-    tx: Transaction, source: Source, key: str, message_id: str, *, batch: str, now: datetime
+    tx: Transaction,
+    context: StoreContext,
+    source: Source,
+    key: str,
+    message_id: str,
+    *,
+    batch: str,
 ) -> None:
     """Let any worker continue the turn of a message, once for each batch of approvals."""
     tx.lock(session_rows.lane_of(key))
@@ -404,9 +418,11 @@ def put_resume(
     if tx.one("inbox_by_dedupe_key", {"arrival": arrival}) is not None:
         return
     body: dict[str, Any] = {"text": None, "message_id": message_id, "media": []}
+    now = context.clock.now()
     params = {
         "arrival": arrival,
         "key": key,
+        "node": _node(context, source),
         "person": claim_person(source),
         "source": to_json(source.to_dict()),
         "body": to_json({**body, "resumes": batch}),
@@ -486,7 +502,7 @@ def _deleted_item(row: Row, source: Source, key: str) -> InboxItem:
 def to_item(row: Row, *, is_new: bool = False) -> InboxItem:
     """Return a row as a value."""
     (id_, _, key, source, body, state, attempts, not_before, received_at, problem,
-     gathered_into) = row  # fmt: skip
+     gathered_into, node) = row  # fmt: skip
     content = from_json(body)
     return InboxItem(
         id=id_,
@@ -503,6 +519,7 @@ def to_item(row: Row, *, is_new: bool = False) -> InboxItem:
         gathered_into=gathered_into,
         is_new=is_new,
         resumes=content.get("resumes"),
+        node=node,
     )
 
 

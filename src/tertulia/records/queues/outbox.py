@@ -49,7 +49,8 @@ DELIVERY_STATES: tuple[DeliveryState, ...] = ("waiting", "sending", "sent", "unk
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """One text or file to deliver. `delivery` is its idempotency key, which the platform is given.
 
-    `message_id` is the platform's id of what was sent, if it has given one.
+    `message_id` is the platform's id of what was sent, if it has given one. `node` is the gateway
+    in whose terminal it is to be shown: no other one claims it while that one lives.
     """
 
     id: int = 0
@@ -69,6 +70,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     problem: str | None = None
     message_id: str | None = None
     waived: int = 0
+    node: str | None = None
 
     @property
     def tries(self) -> int:
@@ -95,6 +97,7 @@ class Outbox:
         reply_to: str | None = None,
         replaces: str | None = None,
         media: Media | None = None,
+        node: str | None = None,
     ) -> Delivery:
         """Put a text in and return its delivery. The same `delivery` key is put in only once.
 
@@ -102,11 +105,11 @@ class Outbox:
         in as several parts; the first is returned. `reply_to` is the id of a message of the chat
         that it answers, `replaces` that of an earlier message of the account that it replaces.
         With `media`, a file that `store.media.put` returned, the first part is that file, and the
-        text its caption.
+        text its caption. `node` is the gateway in whose terminal it is shown, if not this one.
         """
         parts = build_deliveries(
             self._context, text, to, origin, session_id=session_id, delivery=delivery,
-            is_plain=is_plain, reply_to=reply_to, replaces=replaces, media=media,
+            is_plain=is_plain, reply_to=reply_to, replaces=replaces, media=media, node=node,
         )  # fmt: skip
         now = to_micros(self._context.clock.now())
 
@@ -322,6 +325,7 @@ def build_deliveries(
     reply_to: str | None = None,
     replaces: str | None = None,
     media: Media | None = None,
+    node: str | None = None,
 ) -> list[Delivery]:
     """Return the deliveries of a text: the target resolved to a chat, a long text in parts.
 
@@ -361,6 +365,7 @@ def build_deliveries(
         chat_id=storable(chat_id),
         thread_id=storable(thread_id),
         body={"text": text},
+        node=(node or context.terminal.name) if target.platform == LOCAL else None,
     )
     bodies = _bodies(registry.platform(target.platform), text, is_plain=is_plain)
     bodies[0] |= {name: value for name, value in references.items() if value is not None}
@@ -409,6 +414,7 @@ def put_in(tx: Transaction, parts: Sequence[Delivery], now: int) -> None:
             "chat_id": delivery.chat_id,
             "thread_id": delivery.thread_id,
             "body": to_json(delivery.body),
+            "node": delivery.node,
             "now": now,
         }
         tx.run("outbox_put", params)
@@ -506,7 +512,8 @@ def _require(tx: Transaction, delivery: str) -> Delivery:
 def to_delivery(row: Row) -> Delivery:
     """Return a row as a value."""
     (id_, delivery, session_id, target, platform, account, chat_id, thread_id, body, state,
-     attempts, not_before, created_at, sent_at, problem, message_id, waived) = row  # fmt: skip
+     attempts, not_before, created_at, sent_at, problem, message_id, waived,
+     node) = row  # fmt: skip
     return Delivery(
         id=id_,
         delivery=delivery,
@@ -525,6 +532,7 @@ def to_delivery(row: Row) -> Delivery:
         problem=problem,
         message_id=message_id,
         waived=waived,
+        node=node,
     )
 
 

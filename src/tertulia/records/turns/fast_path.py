@@ -168,7 +168,7 @@ def _delivery_params(deliveries: Sequence[outbox.Delivery]) -> dict[str, Any]:
 
 
 _DELIVERY: Final = (
-    "delivery", "target", "platform", "account", "chat_id", "thread_id", "delivered",
+    "delivery", "target", "platform", "account", "chat_id", "thread_id", "node", "delivered",
 )  # fmt: skip
 
 

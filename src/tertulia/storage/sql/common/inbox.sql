@@ -1,7 +1,8 @@
 -- Accepted messages; the lane of one is its conversation. See also queues.sql.
 
 -- name: part_inbox_columns
-id, arrival, key, source, body, state, attempts, not_before, received_at, problem, gathered_into
+id, arrival, key, source, body, state, attempts, not_before, received_at, problem, gathered_into,
+node
 
 -- name: part_inbox_claimed
 'taken'
@@ -20,9 +21,10 @@ key = :key
 
 -- name: inbox_put
 insert into inbox (
-    arrival, key, person, source, body, state, not_before, paused_at, received_at, is_next
+    arrival, key, person, source, body, state, not_before, paused_at, received_at, is_next,
+    node
 ) values (:arrival, :key, :person, :source, :body, 'waiting', :not_before, :paused_at, :now,
-    {part_inbox_is_head})
+    {part_inbox_is_head}, :node)
 returning {part_inbox_columns}
 
 -- name: inbox_put_gathered
@@ -42,25 +44,26 @@ select count(*) from (
 with recursive people_due (person, step) as (
     select person, step from (
         select person, 1 as step from inbox {part_inbox_by_person}
-        where {part_head_is_due} and person >= :person order by person limit 1
+        where {part_head_is_due} and {part_is_ours} and person >= :person order by person limit 1
     ) first_person
     union all
     select (
         select inbox.person from inbox {part_inbox_by_person}
-        where {part_head_is_due} and inbox.person > people_due.person
+        where {part_head_is_due} and {part_is_ours} and inbox.person > people_due.person
         order by inbox.person limit 1
     ), step + 1
     from people_due where people_due.person is not null and step < :people
 )
 select person, (
     select inbox.id from inbox {part_inbox_by_person}
-    where {part_head_is_due} and inbox.person = people_due.person order by inbox.id limit 1
+    where {part_head_is_due} and {part_is_ours} and inbox.person = people_due.person order by inbox.id limit 1
 ) from people_due where person is not null
 
 -- name: inbox_claim_these
 {part_inbox_claim}
 where id in (
-    select id from inbox where {part_inbox_ids} and {part_head_is_due} {part_skip_locked}
+    select id from inbox where {part_inbox_ids} and {part_head_is_due} and {part_is_ours}
+    {part_skip_locked}
 )
 returning {part_inbox_columns}
 
@@ -93,7 +96,8 @@ select {part_inbox_columns} from inbox where arrival = :arrival
 -- A message that was deleted with its session has the number 0 and no content.
 select {part_inbox_columns} from inbox where arrival = :arrival
 union all
-select 0, '', '', '', '', 'done', 0, at, at, null, null from deleted_messages where hash = :hash
+select 0, '', '', '', '', 'done', 0, at, at, null, null, null
+from deleted_messages where hash = :hash
 limit 1
 
 -- name: deleted_messages_of_session

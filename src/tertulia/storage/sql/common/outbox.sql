@@ -2,7 +2,7 @@
 
 -- name: part_outbox_columns
 id, delivery, session_id, target, platform, account, chat_id, thread_id, body, state, attempts,
-not_before, created_at, sent_at, problem, message_id, waived
+not_before, created_at, sent_at, problem, message_id, waived, node
 
 -- name: part_outbox_claimed
 'sending'
@@ -23,11 +23,11 @@ first_sent_at = case when :state = 'unknown' then first_sent_at else null end
 -- name: outbox_put
 insert into outbox (
     delivery, session_id, target, platform, account, chat_id, thread_id, body, state, not_before,
-    created_at, is_next
+    created_at, is_next, node
 ) values (
     :delivery, :session_id, :target, :platform, :account, :chat_id, :thread_id, :body, 'waiting',
     :now, :now,
-    {part_outbox_is_head}
+    {part_outbox_is_head}, :node
 ) on conflict (delivery) do nothing
 
 -- name: outbox_find_lost
@@ -47,7 +47,7 @@ update outbox set state = 'waiting', problem = 'the sender was lost while sendin
 {part_outbox_claim}
 where id in (
     select id from outbox {part_outbox_by_due_for}
-    where {part_head_is_due} and platform = :platform
+    where {part_head_is_due} and {part_is_ours} and platform = :platform
     order by id limit :limit {part_skip_locked}
 )
 returning {part_outbox_columns}
@@ -71,7 +71,7 @@ update outbox set paused_at = 0 where id in (
 -- name: outbox_is_due_for
 select (
     select id from outbox {part_outbox_by_due_for}
-    where {part_head_is_due} and platform = :platform
+    where {part_head_is_due} and {part_is_ours} and platform = :platform
     order by id limit 1
 ) is not null or (
     select id from outbox {part_outbox_by_pause_for}
@@ -92,7 +92,7 @@ select (
 {part_outbox_claim}
 where id in (
     select id from outbox {part_outbox_by_due_for_account}
-    where {part_head_is_due} and platform = :platform and account = :account
+    where {part_head_is_due} and {part_is_ours} and platform = :platform and account = :account
     order by id limit :limit {part_skip_locked}
 )
 returning {part_outbox_columns}
@@ -116,7 +116,7 @@ update outbox set paused_at = 0 where id in (
 -- name: outbox_is_due_for_account
 select (
     select id from outbox {part_outbox_by_due_for_account}
-    where {part_head_is_due} and platform = :platform and account = :account
+    where {part_head_is_due} and {part_is_ours} and platform = :platform and account = :account
     order by id limit 1
 ) is not null or (
     select id from outbox {part_outbox_by_pause_for_account}

@@ -18,6 +18,12 @@ update {queue} set state = {part_{queue}_claimed}, attempts = attempts + 1,
 -- name: part_head_is_due
 state = 'waiting' and is_next = 1 and paused_at = 0
 
+-- name: part_is_ours
+-- An entry of a terminal belongs to its node, as long as that shows signs of life.
+(node is null or node = cast(:node as text) or not exists (
+    select 1 from nodes where name = node and seen_at > {part_db_now} - :node_life
+))
+
 -- name: part_{queue}_paused (inbox, outbox)
 state = 'waiting' and is_next = 1 and paused_at <> 0
 
@@ -52,7 +58,8 @@ case when exists (select 1 from {queue} where is_next = 1 and {part_{queue}_lane
 -- name: {queue}_claim (outbox)
 {part_{queue}_claim}
 where id in (
-    select id from {queue} {part_{queue}_by_due} where {part_head_is_due}
+    select id from {queue} {part_{queue}_by_due}
+    where {part_head_is_due} and {part_is_ours}
     order by id limit :limit {part_skip_locked}
 )
 returning {part_{queue}_columns}
@@ -60,7 +67,8 @@ returning {part_{queue}_columns}
 -- name: {queue}_is_due (inbox, outbox)
 -- Not `exists`: PostgreSQL then expects to meet a due entry soon, and reads the table.
 select (
-    select id from {queue} {part_{queue}_by_due} where {part_head_is_due} order by id limit 1
+    select id from {queue} {part_{queue}_by_due}
+    where {part_head_is_due} and {part_is_ours} order by id limit 1
 ) is not null
     or {part_{queue}_is_woken}
     or exists (select 1 from {queue} {part_{queue}_by_lease} where {part_{queue}_lost})

@@ -51,10 +51,10 @@ message as (
 ), delivered as (
     insert into outbox (
         delivery, session_id, target, platform, account, chat_id, thread_id, body, state,
-        not_before, created_at, is_next
+        not_before, created_at, is_next, node
     )
     select :delivery, :id, :target, :platform, :account, :chat_id, :thread_id, :delivered, 'waiting',
-        :now, :now, {part_outbox_is_head}
+        :now, :now, {part_outbox_is_head}, :node
     from answered where cast(:delivery as text) is not null
     on conflict (delivery) do nothing
 ), settled as (
