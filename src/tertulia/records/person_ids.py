@@ -2,7 +2,7 @@
 
 A platform may have two ids for a person and leave one of them out later, as WhatsApp does with a
 phone number that is hidden. The first id that was seen stays that of the person, or one
-conversation would become two.
+conversation would become two (decision 0040).
 """
 
 from __future__ import annotations
