@@ -11,6 +11,7 @@ import pytest
 
 import tertulia
 from tertulia.console.app import PAGES
+from tertulia.console.asset_files import compact_script, compact_style
 from tertulia.console.sections import SECTIONS
 from tertulia.records.people import ROLES
 from tests.console.served_console import ServedConsole, served_console
@@ -112,17 +113,42 @@ def test_no_page_may_be_framed_kept_or_run_foreign_script(console: ServedConsole
             assert headers["referrer-policy"] == "no-referrer"
 
 
-def test_a_first_page_is_small(console: ServedConsole) -> None:
-    size = 0
-    with console.client() as client:
-        page = client.get("/console/sessions")
-        files = re.findall(r'(?:src|href)="(/console/assets/[^"]+)"', page.text)
-        for address in ("/console/sessions", *files):
-            with client.stream("GET", address) as response:
-                assert response.headers["content-encoding"] == "gzip"
-                size += sum(map(len, response.iter_raw()))
+def test_a_first_page_with_fifty_rows_is_small(tmp_path: Path) -> None:
+    raw, packed = 0, 0
+    with served_console(tmp_path / "talk.db", prepare=fill_list) as console:
+        with console.client() as client:
+            page = client.get("/console/sessions")
+            assert page.text.count('<li id="row-') == 50
+            assert "There are three trains" in page.text  # the last words
+            assert len(page.content) <= 30_000  # a later page: script and style are here already
+            files = re.findall(r'(?:src|href)="(/console/assets/[^"]+)"', page.text)
+            for address in ("/console/sessions", *files):
+                with client.stream("GET", address) as response:
+                    assert response.headers["content-encoding"] == "gzip"
+                    packed += sum(map(len, response.iter_raw()))
+                raw += len(client.get(address).content)
     assert len(files) == 2
-    assert size < 35_000
+    assert raw <= 100_000
+    assert packed <= 35_000
+
+
+def fill_list(path: Path | str) -> None:
+    """Fill a store with more sessions than a list shows, with titles and words of usual length."""
+    with tertulia.open(path) as store:
+        for number in range(51):
+            chat = f"{100_000_000 + number}"
+            source = tertulia.Source("telegram", chat, user_id=chat, user_name=f"Person {number}")
+            with store.turn(source, "Which trains go to Madrid tomorrow?", message_id="1") as turn:
+                usage = tertulia.Usage(input=812, output=64, model="gpt-5-mini", cost_usd=0.01)
+                turn.add_assistant("There are three trains: at 07:10, 08:30 and 10:05.", usage=usage)
+            store.sessions.rename(turn.session.id, f"Trains to Madrid, plan {number}")
+
+
+def test_style_and_script_mean_the_same_when_they_are_compact() -> None:
+    style = '/* a */ .b  > c:hover ,\n d { margin: calc(1px + 2px); }\n.e::after { content: ": "; }'
+    assert compact_style(style) == '.b > c:hover,d{margin:calc(1px + 2px)}.e::after{content:": "}'
+    script = '/* a\n b */\n  // c\n  let d = "//";  // stays\n\n  e();\n'
+    assert compact_script(script) == 'let d = "//";  // stays\ne();'
 
 
 def test_script_and_style_may_be_kept_for_ever(console: ServedConsole) -> None:

@@ -69,6 +69,7 @@ from tertulia.records.retention_steps import RemovedRows
 from tertulia.records.schedules import RunsIn, Schedule, ScheduleRun
 from tertulia.records.search import Hit
 from tertulia.records.sessions import sessions as sync_sessions
+from tertulia.records.sessions.last_words import LastWords
 from tertulia.records.sessions.session_events import SessionEvent
 from tertulia.records.transcript import transcript as sync_transcript
 from tertulia.records.transcript.account_rows import HistoryAccount
@@ -112,6 +113,10 @@ class Sessions:
     async def require(self, session_id: str) -> Session:
         """Return that session; raise `NotFound` if there is none."""
         return await self.executor.run(self.sync.require, session_id)
+
+    async def last_words(self, session_ids: Sequence[str]) -> dict[str, LastWords]:
+        """Return the last words of sessions by id, without those in which nothing was said."""
+        return await self.executor.run(self.sync.last_words, session_ids)
 
     async def current(self, key: str) -> Session | None:
         """Return the current session of a key as stored, or None; no policy is applied."""

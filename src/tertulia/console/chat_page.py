@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from tertulia.console.page_definition import ConsolePage, PageCall
+from tertulia.console.asset_files import assets
+from tertulia.console.page_definition import CONSOLE, ConsolePage, PageCall
 from tertulia.console.transcript_entries import show_entries
 from tertulia.errors import NotFound
 from tertulia.gateway.commands import TABLE as COMMANDS
@@ -38,6 +39,7 @@ async def load_chat(call: PageCall) -> dict[str, Any]:
         "reads": call.caller.role != "guest",
         "commands": [each for each in COMMANDS if ROLES.index(each.role) >= rank],
         "chat": CHAT,
+        "chat_js": f"{CONSOLE}/assets/{assets()['chat'].name}",
     }
 
 

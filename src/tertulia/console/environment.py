@@ -89,8 +89,10 @@ def _clock(moment: datetime | None, *, seconds: bool = False, alone: bool = True
     if alone and local.date() != now.date():
         date = f"{local.day} {local:%b}" if local.year == now.year else f"{local:%Y-%m-%d}"
         label = f"{date}, {label}"
-    utc = format.utc_text(moment.astimezone(UTC)) or ""
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(utc, f"{utc} (UTC)", label)
+    utc = moment.astimezone(UTC)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        f"{utc:%Y-%m-%dT%H:%M:%SZ}", f"{utc:%Y-%m-%d %H:%M:%S} UTC", label
+    )
 
 
 def _day(moment: datetime) -> str:

@@ -24,9 +24,12 @@ class NeedCard(msgspec.Struct, frozen=True, kw_only=True):
 
 async def load_now(call: PageCall) -> dict[str, Any]:
     """Load what needs a person, worst first, the figures of today, and the newest sessions."""
-    sessions = call.operate("list_sessions", query={"limit": 10})
+    sessions = call.operate("list_sessions", query={"limit": 10, "words": "true"})
     if not call.caller.is_owner:
-        return {"cards": [], "overview": None, "left": 0, "sessions": (await sessions).items}
+        page = await sessions
+        return {
+            "cards": [], "overview": None, "left": 0, "sessions": page.items, "words": page.words,
+        }  # fmt: skip
     midnight = datetime.combine(call.api.store.now().astimezone(zone()).date(), time(), zone())
     values = await gather_values(
         overview=call.operate("read_now", query={"since": midnight.isoformat()}),
@@ -42,6 +45,7 @@ async def load_now(call: PageCall) -> dict[str, Any]:
         "waiting": counts.get(("inbox", "waiting")),
         "running": overview.running,
         "sessions": values["sessions"].items,
+        "words": values["sessions"].words,
     }
 
 

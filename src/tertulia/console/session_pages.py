@@ -28,9 +28,10 @@ KINDS: Final = {
 async def load_sessions(call: PageCall) -> dict[str, Any]:
     """Load a list of sessions, filtered as the address says."""
     filters = call.choose("platform", "state", "text", "person", "key", "cursor")
-    page = await call.operate("list_sessions", query={"limit": 50, **filters})
+    page = await call.operate("list_sessions", query={"limit": 50, "words": "true", **filters})
     return {
         "sessions": page.items,
+        "words": page.words,
         "next": page.next,
         "filters": {
             name: filters.get(name, "") for name in ("platform", "state", "text", "person", "key")
@@ -69,7 +70,7 @@ async def load_why(call: PageCall) -> dict[str, Any]:
     why = await call.operate(
         "read_why", path=call.path, query={"limit": 100, **call.choose("cursor")}
     )
-    return {"why": why, "session": why.session, "tab": "why", "kinds": KINDS}
+    return {"why": why, "session": why.session, "tab": "why", "kinds": KINDS, "words": {}}
 
 
 async def load_revisions(call: PageCall) -> dict[str, Any]:

@@ -18,13 +18,17 @@ from tertulia.http.auth import API, WEB
 from tertulia.http.parameters import Count, Cursor, Position, Text
 from tertulia.http.routing import ApiCall, Operation
 from tertulia.records.search import Hit
+from tertulia.records.sessions.last_words import LastWords
 from tertulia.records.usage import DayGrouping, DayUsage, Grouping
 
 _USAGE_LOOK_BACK = timedelta(days=31)
 
 
 class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Filters. `key` and `person` are for the owner; others see their own on `platform`."""
+    """Filters. `key` and `person` are for the owner; others see their own on `platform`.
+
+    With `words` the last words of each session come along.
+    """
 
     platform: Text | None = None
     key: Text | None = None
@@ -33,6 +37,15 @@ class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
     text: Text | None = None
     limit: Count = 50
     cursor: Cursor | None = None
+    words: bool = False
+
+
+class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Sessions, and the last words of each by its id, if they were asked for."""
+
+    items: tuple[Session, ...]
+    next: str | None
+    words: dict[str, LastWords] = {}
 
 
 class RenameRequest(msgspec.Struct, frozen=True):
@@ -160,8 +173,15 @@ class UsageSums(msgspec.Struct, frozen=True):
     sums: dict[str, Usage]
 
 
-async def list_sessions(call: ApiCall) -> Page[Session]:
-    query: SessionQuery = call.query
+async def list_sessions(call: ApiCall) -> SessionPage:
+    page = await _find_sessions(call, call.query)
+    words: dict[str, LastWords] = {}
+    if call.query.words:
+        words = await call.api.store.sessions.last_words([session.id for session in page.items])
+    return SessionPage(items=page.items, next=page.next, words=words)
+
+
+async def _find_sessions(call: ApiCall, query: SessionQuery) -> Page[Session]:
     filters: dict[str, Any] = {
         "state": query.state, "text": query.text, "limit": query.limit, "cursor": query.cursor,
     }  # fmt: skip
@@ -335,7 +355,7 @@ _SESSION_PATH = "/sessions/{id}"
 TABLE = (
     Operation(
         method="GET", path="/sessions", summary="List sessions, newest activity first.",
-        act=list_sessions, query=SessionQuery, answer=Page[Session],
+        act=list_sessions, query=SessionQuery, answer=SessionPage,
     ),
     Operation(
         method="GET", path=_SESSION_PATH, summary="Get one session.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from tertulia.records.links import linked_key
 from tertulia.records.process_check import ProcessAnswers, is_protected, write_with_process_check
 from tertulia.records.sessions import delete
 from tertulia.records.sessions.find import FindExpired, find_within
+from tertulia.records.sessions.last_words import LastWords, read_last_words
 from tertulia.records.sessions.open import (
     OpenSession,
     activity_of,
@@ -90,6 +91,10 @@ class Sessions:
     def require(self, session_id: str) -> Session:
         """Return that session; raise `NotFound` if there is none."""
         return self._db.read(lambda tx: session_rows.require(tx, session_id)).session()
+
+    def last_words(self, session_ids: Sequence[str]) -> dict[str, LastWords]:
+        """Return the last words of sessions by id, without those in which nothing was said."""
+        return self._db.read(lambda tx: read_last_words(tx, session_ids))
 
     def current(self, key: str) -> Session | None:
         """Return the current session of a key as stored, or None; no policy is applied."""

@@ -11,6 +11,15 @@ from sessions join revisions
 -- name: transcript_view_of
 {part_view} where sessions.ref = :ref /* row lock */
 
+-- name: transcript_views
+-- Without a lock: it is only read.
+select sessions.id, sessions.ref, sessions.last_seq, sessions.turns, revisions.number,
+    revisions.ranges, revisions.made_by, revisions.made_from, revisions.start_seq,
+    revisions.summary_seq, revisions.after_log, revisions.after_seq
+from sessions join revisions
+    on revisions.session = sessions.ref and revisions.number = sessions.revision
+where {part_session_ids}
+
 -- name: revision_insert
 insert into revisions (
     session, number, ranges, made_by, made_from, start_seq, at, summary_seq, after_log, after_seq,

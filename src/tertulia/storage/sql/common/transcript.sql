@@ -48,6 +48,9 @@ messages.at, messages.author, messages.body, messages.away
 select {part_message} from messages
 where place between (cast(:session as bigint) << 32) + :first and (cast(:session as bigint) << 32) + :last order by place
 
+-- name: messages_at
+select {part_message} from messages where {part_message_places}
+
 -- name: bodies_of
 select body, away from messages
 where place between (cast(:session as bigint) << 32) + :first and (cast(:session as bigint) << 32) + :last order by place

@@ -20,6 +20,12 @@ and md5(coalesce(thread_id, '')) = md5(coalesce(cast(:thread_id as text), ''))
 -- An array, so that the rows are looked up by their ids and nothing else is read.
 id = any (cast(translate(:ids, '[]', '{}') as bigint[]))
 
+-- name: part_session_ids
+sessions.id = any (array(select jsonb_array_elements_text(cast(:ids as jsonb))))
+
+-- name: part_message_places
+place = any (cast(translate(:places, '[]', '{}') as bigint[]))
+
 -- name: part_outbox_chat
 md5(platform || '/' || account || '/' || coalesce(chat_id, ''))
 = md5(:platform || '/' || :account || '/' || coalesce(cast(:chat_id as text), ''))

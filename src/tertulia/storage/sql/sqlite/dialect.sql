@@ -15,6 +15,12 @@ indexed by inbox_due_person
 -- name: part_inbox_ids
 id in (select value from json_each(:ids))
 
+-- name: part_session_ids
+sessions.id in (select value from json_each(:ids))
+
+-- name: part_message_places
+place in (select value from json_each(:places))
+
 -- name: part_outbox_chat
 platform || '/' || account || '/' || coalesce(chat_id, '')
 = :platform || '/' || :account || '/' || coalesce(cast(:chat_id as text), '')

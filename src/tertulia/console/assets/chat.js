@@ -1,0 +1,138 @@
+/* The script of the chat; console.js stands before it. */
+(() => {
+  "use strict";
+  const { $, setLiveness, lost, rememberScroll, restoreScroll } = window.consolePage;
+  const root = $("#chat");
+  if (!root) return;
+  const draft = $("#draft");
+  const compose = $("#compose");
+  const field = $("#say");
+  const commands = $("#commands");
+  let known = [];
+  let chosen = 0;
+  const newId = () => crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
+  const idField = compose.elements.message_id;
+  idField.value = newId();
+
+  const bubble = (side, name, text) => {
+    const item = document.createElement("li");
+    item.className = `entry ${side}`;
+    const by = document.createElement("div");
+    by.className = "by";
+    const who = document.createElement("bdi");
+    who.className = "name";
+    who.textContent = name;
+    by.append(who);
+    const words = document.createElement("div");
+    words.className = "words";
+    words.dir = "auto";
+    const paragraph = document.createElement("p");
+    paragraph.className = "plain";
+    paragraph.textContent = text;
+    words.append(paragraph);
+    item.append(by, words);
+    return { item, paragraph };
+  };
+  const toEnd = () => scrollTo(0, document.scrollingElement.scrollHeight);
+
+  // Events only say that something happened; what was said comes from the store.
+  let loading = null;
+  const reads = root.dataset.reads === "yes";
+  const refresh = () => {
+    if (!reads) return;
+    loading ??= setTimeout(async () => {
+      loading = null;
+      rememberScroll();
+      await htmx.ajax("GET", "/console/chat?part=chat", { source: root, target: "#live_chat", swap: "innerMorph" });
+      restoreScroll();
+    }, 60);
+  };
+  let current = null;
+  const source = new EventSource(root.dataset.events);
+  const on = (name, handle) => source.addEventListener(name, (event) => handle(event.data ? JSON.parse(event.data) : {}));
+  source.addEventListener("open", () => { setLiveness("Live."); refresh(); });
+  source.addEventListener("error", () => lost());
+  on("began", () => { current = null; });
+  on("delta", (data) => {
+    if (!current) {
+      current = bubble("agent", "Agent", "");
+      current.item.classList.add("dots");
+      draft.append(current.item);
+    }
+    current.paragraph.textContent += data.text ?? "";
+    toEnd();
+  });
+  on("ended", () => { current = null; refresh(); });
+  on("message", (data) => {
+    current = null;
+    const isReply = draft.dataset.command === "yes";
+    if (reads) draft.replaceChildren();
+    else draft.querySelectorAll(".dots").forEach((item) => item.remove());
+    if (isReply || !reads) {
+      draft.append(bubble(isReply ? "note" : "agent", isReply ? "Tertulia" : "Agent", data.text ?? "").item);
+      delete draft.dataset.command;
+    }
+    refresh();
+    toEnd();
+  });
+
+  // The answer may be here before the request has ended, so the message is shown when it is sent.
+  let sent = null;
+  compose.addEventListener("htmx:before:request", () => {
+    if (reads) draft.replaceChildren();
+    if (field.value.startsWith("/")) draft.dataset.command = "yes";
+    sent = bubble("person", "You", field.value).item;
+    draft.append(sent);
+    toEnd();
+  });
+  compose.addEventListener("htmx:after:request", (event) => {
+    if (!event.detail.ctx.response?.raw?.ok) { sent?.remove(); return; }
+    $("#tries")?.remove();
+    field.value = "";
+    idField.value = newId();
+    hide();
+  });
+  compose.addEventListener("htmx:error", () => sent?.remove());
+  const hide = () => { commands.hidden = true; };
+  const complete = (name) => { field.value = `/${name} `; hide(); field.focus(); };
+  const show = () => {
+    const match = /^\/(\S*)$/.exec(field.value);
+    known = match ? names.filter((item) => item[0].startsWith(match[1])) : [];
+    chosen = 0;
+    commands.replaceChildren(...known.map(([name, text], index) => {
+      const item = document.createElement("li");
+      item.setAttribute("aria-selected", index === chosen);
+      const button = document.createElement("button");
+      button.type = "button";
+      const strong = document.createElement("strong");
+      strong.textContent = `/${name}`;
+      const note = document.createElement("span");
+      note.className = "soft";
+      note.textContent = text;
+      button.append(strong, note);
+      button.addEventListener("click", () => complete(name));
+      item.append(button);
+      return item;
+    }));
+    commands.hidden = !known.length;
+  };
+  const names = [...document.querySelectorAll("#command-list option")].map((item) => [item.value, item.label]);
+  field.addEventListener("input", show);
+  field.addEventListener("keydown", (event) => {
+    if (!commands.hidden && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
+      chosen = (chosen + (event.key === "ArrowDown" ? 1 : -1) + known.length) % known.length;
+      [...commands.children].forEach((item, index) => item.setAttribute("aria-selected", index === chosen));
+      event.preventDefault();
+    } else if (!commands.hidden && event.key === "Tab" && known.length) {
+      complete(known[chosen][0]);
+      event.preventDefault();
+    } else if (event.key === "Escape") {
+      hide();
+    } else if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+      event.preventDefault();
+      if (field.value.trim()) compose.requestSubmit();
+    }
+  });
+  toEnd();
+  field.focus({ preventScroll: true });
+})();
