@@ -196,6 +196,14 @@ class Store:
         """Return about how many messages the search index is behind."""
         return self._records.search.count_unindexed()
 
+    def count_changes(self) -> int:
+        """Return a number that has risen when anything was stored since the last call.
+
+        It costs next to nothing. A program that shows the store asks it every moment, and reads
+        again what it shows when it has risen.
+        """
+        return self._db.count_changes()
+
     def settle(self) -> None:
         """Index all messages that are not indexed yet, and return when that is done."""
         self._records.search.catch_up()

@@ -115,18 +115,20 @@ def test_no_page_may_be_framed_kept_or_run_foreign_script(console: ServedConsole
 
 def test_a_first_page_with_fifty_rows_is_small(tmp_path: Path) -> None:
     raw, packed = 0, 0
-    with served_console(tmp_path / "talk.db", prepare=fill_list) as console:
-        with console.client() as client:
-            page = client.get("/console/sessions")
-            assert page.text.count('<li id="row-') == 50
-            assert "There are three trains" in page.text  # the last words
-            assert len(page.content) <= 30_000  # a later page: script and style are here already
-            files = re.findall(r'(?:src|href)="(/console/assets/[^"]+)"', page.text)
-            for address in ("/console/sessions", *files):
-                with client.stream("GET", address) as response:
-                    assert response.headers["content-encoding"] == "gzip"
-                    packed += sum(map(len, response.iter_raw()))
-                raw += len(client.get(address).content)
+    with (
+        served_console(tmp_path / "talk.db", prepare=fill_list) as console,
+        console.client() as client,
+    ):
+        page = client.get("/console/sessions")
+        assert page.text.count('<li id="row-') == 50
+        assert "There are three trains" in page.text  # the last words
+        assert len(page.content) <= 30_000  # a later page: script and style are here already
+        files = re.findall(r'(?:src|href)="(/console/assets/[^"]+)"', page.text)
+        for address in ("/console/sessions", *files):
+            with client.stream("GET", address) as response:
+                assert response.headers["content-encoding"] == "gzip"
+                packed += sum(map(len, response.iter_raw()))
+            raw += len(client.get(address).content)
     assert len(files) == 2
     assert raw <= 100_000
     assert packed <= 35_000
@@ -140,7 +142,9 @@ def fill_list(path: Path | str) -> None:
             source = tertulia.Source("telegram", chat, user_id=chat, user_name=f"Person {number}")
             with store.turn(source, "Which trains go to Madrid tomorrow?", message_id="1") as turn:
                 usage = tertulia.Usage(input=812, output=64, model="gpt-5-mini", cost_usd=0.01)
-                turn.add_assistant("There are three trains: at 07:10, 08:30 and 10:05.", usage=usage)
+                turn.add_assistant(
+                    "There are three trains: at 07:10, 08:30 and 10:05.", usage=usage
+                )
             store.sessions.rename(turn.session.id, f"Trains to Madrid, plan {number}")
 
 

@@ -1853,6 +1853,14 @@ class Store:
         """Return about how many messages the search index is behind."""
         return await self.executor.run(self.sync.count_unindexed)
 
+    async def count_changes(self) -> int:
+        """Return a number that has risen when anything was stored since the last call.
+
+        It costs next to nothing. A program that shows the store asks it every moment, and reads
+        again what it shows when it has risen.
+        """
+        return await self.executor.run(self.sync.count_changes)
+
     async def settle(self) -> None:
         """Index all messages that are not indexed yet, and return when that is done."""
         await self.executor.run(self.sync.settle)

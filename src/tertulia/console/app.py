@@ -29,9 +29,10 @@ from tertulia.console import (
     usage_page,
 )
 from tertulia.console.asset_files import assets, send_asset
+from tertulia.console.change_watch import ChangeWatch
 from tertulia.console.environment import render_template, zone
 from tertulia.console.guest_page import show_guest_page
-from tertulia.console.live_stream import MAX_ROWS, live_events
+from tertulia.console.live_stream import MAX_ROWS, LivePage, live_events
 from tertulia.console.page_definition import (
     CONSOLE,
     ConsolePage,
@@ -81,6 +82,7 @@ class Console:
 
     def __init__(self, api: Api) -> None:
         self._api = api
+        self._watch = ChangeWatch(api.store.count_changes, lambda: api.is_draining)
         self._page_routes = [
             (Route(page.path, _no_endpoint, methods=["GET"]), page) for page in PAGES
         ]
@@ -194,15 +196,16 @@ class Console:
         rows = [row for row in request.query_params.get("rows", "").split(",") if row][:MAX_ROWS]
         since = request.headers.get("last-event-id") or request.query_params.get("since", "")
 
-        async def load() -> LoadedPage:
-            current = await self._api.cookies.caller(request)
-            return await load_page(page, self._call(request, current, path, query))
-
+        live_page = LivePage(
+            address=request.query_params.get("at", ""),
+            rows=rows,
+            shared=self._shared(request, caller, page),
+            ages=page.ages,
+            check=lambda: self._api.cookies.caller(request),
+            load=lambda current: load_page(page, self._call(request, current, path, query)),
+        )
         return EventStream(
-            live_events(
-                load, rows, since, self._shared(request, caller, page),
-                is_draining=lambda: self._api.is_draining,
-            ),
+            live_events(live_page, caller, self._watch, since),
             seconds=self._api.settings.stream_seconds,
             counted=self._api.streams.open(f"console/{caller.name}"),
         )  # fmt: skip

@@ -1,25 +1,39 @@
 """The stream that keeps an open page up to date.
 
-It sends state, not events: at each look the page is loaded again, and what differs from what the
-browser has is sent. The id of an event has the digests of all parts, so a browser that connects
-again, to any node, gets exactly what changed meanwhile (decision 0022).
+It sends state, not events: when the store has changed the page is loaded again, and what differs
+from what the browser has is sent. The id of an event has the digests of all parts, so a browser
+that connects again, to any node, gets exactly what changed meanwhile (decision 0022).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
+from tertulia.console.change_watch import ChangeWatch, PageKey
 from tertulia.console.page_definition import LoadedPage, changed_parts, digest_of, partials
 from tertulia.errors import Error
+from tertulia.http.auth import Caller
 
-_LOOK_SECONDS: Final = 2.0
-_STEPS: Final = 8
+_BETWEEN_SECONDS: Final = 1.0  # between two loads of a page
 _STILL_SECONDS: Final = 15.0
 MAX_ROWS: Final = 300
 
-Load = Callable[[], Awaitable[LoadedPage]]
+
+class LivePage(NamedTuple):
+    """An open page. `check` returns whose browser it is, now; `load` loads the page for them.
+
+    It is loaded when the store has changed, and after `ages` seconds all the same.
+    """
+
+    address: str
+    rows: Sequence[str]
+    shared: Mapping[str, Any]
+    ages: float
+    check: Callable[[], Awaitable[Caller]]
+    load: Callable[[Caller], Awaitable[LoadedPage]]
 
 
 def format_html(html: str, *, name: str | None = None, id: str | None = None) -> bytes:
@@ -30,36 +44,44 @@ def format_html(html: str, *, name: str | None = None, id: str | None = None) ->
 
 
 async def live_events(
-    load: Load,
-    rows: Sequence[str],
-    since: str,
-    shared: Mapping[str, Any],
-    *,
-    is_draining: Callable[[], bool],
+    page: LivePage, caller: Caller, watch: ChangeWatch, since: str
 ) -> AsyncGenerator[bytes, None]:
     """Yield the changed parts of a page, and every 15 seconds a sign of life.
 
-    `load` loads the page anew, with the rights of the browser as of then. When those have ended,
+    At each load and each sign of life the rights of the browser are checked. When they have ended,
     the stream ends with the event `failed`, whose data is the code of the error.
     """
-    last, quiet = since, 0.0
+    key: PageKey = (caller.name, caller.role, page.address)
     yield format_html("", name="still")
-    while not is_draining():
+    with watch.open(key):
         try:
-            page = await load()
+            async for event in _events(page, key, watch, since):
+                yield event
         except Error as problem:
             yield format_html(problem.code, name="failed")
-            return
-        parts = page.fragments(rows, shared)
-        changes = changed_parts(parts, last)
-        if changes:
-            last, quiet = digest_of(parts), 0.0
-            yield format_html(partials(changes), id=last)
-        for _ in range(_STEPS):  # a server that stops waits for its streams
-            await asyncio.sleep(_LOOK_SECONDS / _STEPS)
-            if is_draining():
-                return
-        quiet += _LOOK_SECONDS
-        if quiet >= _STILL_SECONDS:
-            quiet = 0.0
-            yield format_html("", name="still")
+
+
+async def _events(
+    page: LivePage, key: PageKey, watch: ChangeWatch, since: str
+) -> AsyncGenerator[bytes, None]:
+    clock = asyncio.get_running_loop().time
+    last, still_at, is_aged = since, clock() + _STILL_SECONDS, False
+    while not watch.is_draining:
+        changes, began = watch.changes, clock()
+        caller = await page.check()
+        if (caller.name, caller.role) != key[:2]:
+            return  # the browser connects again, with its new rights
+        loaded = await watch.load(key, partial(page.load, caller), is_aged=is_aged)
+        parts = loaded.fragments(page.rows, page.shared)
+        if different := changed_parts(parts, last):
+            last = digest_of(parts)
+            yield format_html(partials(different), id=last)
+        await watch.pause(began + _BETWEEN_SECONDS - clock())
+        aged_at, is_changed = began + page.ages, False
+        while not is_changed and clock() < aged_at:
+            is_changed = await watch.wait(changes, min(still_at, aged_at) - clock())
+            if clock() >= still_at:
+                yield format_html("", name="still")
+                still_at = clock() + _STILL_SECONDS
+                await page.check()
+        is_aged = not is_changed

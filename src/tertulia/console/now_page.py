@@ -70,6 +70,6 @@ async def _card(call: PageCall, need: Any) -> NeedCard:
 PAGES = (
     ConsolePage(
         path="/", name="now", title="Now", section="now", load=load_now,
-        live=("live_now", "live_figures"),
+        live=("live_now", "live_figures"), ages=15.0,
     ),
 )  # fmt: skip

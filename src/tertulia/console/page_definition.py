@@ -69,7 +69,9 @@ class ConsolePage(msgspec.Struct, frozen=True, kw_only=True):
 
     `live` are the blocks that are sent again when they change. `rows` names the list in the loaded
     values whose items are rows; each has an `id` and is shown by the template `row_template`.
-    `part` names a block that the page can be asked for alone, by `?part=`.
+    `part` names a block that the page can be asked for alone, by `?part=`. What a page shows may
+    change without a change of the store, such as a node that becomes silent: it is loaded again
+    after `ages` seconds.
     """
 
     path: str
@@ -82,6 +84,7 @@ class ConsolePage(msgspec.Struct, frozen=True, kw_only=True):
     rows: str | None = None
     row_template: str = ""
     part: str = ""
+    ages: float = 60.0
 
     @property
     def template(self) -> str:
@@ -99,6 +102,7 @@ class LoadedPage:
         self.page = page
         self.call = call
         self.values = values
+        self._fragments: dict[tuple[str, ...], dict[str, str]] = {}
 
     @property
     def address(self) -> str:
@@ -129,7 +133,14 @@ class LoadedPage:
 
         Of a list these are the rows in `rows`, and `live_newer`, which tells how many others there
         are. A row that is not in the list any more has the empty text: the page keeps what it has.
+        Open pages with the same rows share them.
         """
+        key = tuple(rows)
+        if key not in self._fragments:
+            self._fragments[key] = self._render_fragments(rows, shared)
+        return self._fragments[key]
+
+    def _render_fragments(self, rows: Sequence[str], shared: Mapping[str, Any]) -> dict[str, str]:
         context = {**shared, **self.values, "address": self.address}
         parts = {}
         if self.page.rows is not None:

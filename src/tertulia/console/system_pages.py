@@ -112,15 +112,15 @@ PAGES = (
     ),
     ConsolePage(
         path="/processes/{id}", name="process", title="Process", section="processes",
-        role="owner", load=load_process, live=("live_process",),
+        role="owner", load=load_process, live=("live_process",), ages=2.0,
     ),
     ConsolePage(
         path="/nodes", name="nodes", title="Nodes", section="nodes", role="owner",
-        load=load_nodes, live=("live_nodes",),
+        load=load_nodes, live=("live_nodes",), ages=15.0,
     ),
     ConsolePage(
         path="/platforms", name="platforms", title="Platforms", section="platforms",
-        role="owner", load=load_platforms, live=("live_platforms",),
+        role="owner", load=load_platforms, live=("live_platforms",), ages=15.0,
     ),
     ConsolePage(
         path="/browsers", name="browsers", title="Browsers", section="browsers", role="guest",

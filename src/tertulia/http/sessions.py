@@ -40,7 +40,7 @@ class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
     words: bool = False
 
 
-class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
+class SessionList(msgspec.Struct, frozen=True, kw_only=True):
     """Sessions, and the last words of each by its id, if they were asked for."""
 
     items: tuple[Session, ...]
@@ -173,12 +173,12 @@ class UsageSums(msgspec.Struct, frozen=True):
     sums: dict[str, Usage]
 
 
-async def list_sessions(call: ApiCall) -> SessionPage:
+async def list_sessions(call: ApiCall) -> SessionList:
     page = await _find_sessions(call, call.query)
     words: dict[str, LastWords] = {}
     if call.query.words:
         words = await call.api.store.sessions.last_words([session.id for session in page.items])
-    return SessionPage(items=page.items, next=page.next, words=words)
+    return SessionList(items=page.items, next=page.next, words=words)
 
 
 async def _find_sessions(call: ApiCall, query: SessionQuery) -> Page[Session]:
@@ -355,7 +355,7 @@ _SESSION_PATH = "/sessions/{id}"
 TABLE = (
     Operation(
         method="GET", path="/sessions", summary="List sessions, newest activity first.",
-        act=list_sessions, query=SessionQuery, answer=SessionPage,
+        act=list_sessions, query=SessionQuery, answer=SessionList,
     ),
     Operation(
         method="GET", path=_SESSION_PATH, summary="Get one session.",

@@ -18,7 +18,7 @@ from tertulia.core.text.storable import storable
 from tertulia.errors import LeaseLost
 from tertulia.records.queues.base import lease_micros
 from tertulia.records.store_context import FRESH_SECONDS, StoreContext
-from tertulia.storage.base import Params, Row, Transaction
+from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
 
 CHANNEL: Final = "listeners"
@@ -99,7 +99,8 @@ class Listeners:
     def renew(self, lease: ListenerLease, *, lease_seconds: float = LEASE_SECONDS) -> None:
         """Extend a lease; raise `LeaseLost` if another node has taken it over."""
         params = {**_params(lease), "lease": lease_micros(lease_seconds)}
-        self._change("listener_renew", params)
+        if self._db.write_quietly(lambda tx: tx.changed("listener_renew", params)) == 0:
+            raise _lease_lost(lease.platform)
 
     def advance(self, lease: ListenerLease, cursor: str) -> None:
         """Store where listening goes on; raise `LeaseLost` if another node listens now.
@@ -107,7 +108,9 @@ class Listeners:
         Everything that the platform sent before this cursor must be stored already.
         """
         validate.text("cursor", cursor)
-        self._change("listener_advance", {**_params(lease), "cursor": storable(cursor)})
+        params = {**_params(lease), "cursor": storable(cursor)}
+        if self._db.write(lambda tx: tx.changed("listener_advance", params)) == 0:
+            raise _lease_lost(lease.platform)
 
     def release(self, lease: ListenerLease) -> None:
         """Give a lease back, so that another node takes it at once."""
@@ -125,7 +128,7 @@ class Listeners:
             "heard_at": _micros(connection.heard_at),
             "problem": storable(connection.problem),
         }
-        self._db.write(lambda tx: tx.run("connection_report", params))
+        self._db.write_quietly(lambda tx: tx.run("connection_report", params))
 
     def forget(self, node: str) -> None:
         """Delete the connections of a node that stops, and those of nodes gone for a day."""
@@ -157,12 +160,12 @@ class Listeners:
 
         return self._db.write(work, lane=f"bots {chat}")
 
-    def _change(self, statement: str, params: Params) -> None:
-        if self._db.write(lambda tx: tx.changed(statement, params)) == 0:
-            raise LeaseLost(
-                f"Another node listens for {params['platform']} now.",
-                hint="Stop listening: the other node goes on from the stored cursor.",
-            )
+
+def _lease_lost(platform: str) -> LeaseLost:
+    return LeaseLost(
+        f"Another node listens for {platform} now.",
+        hint="Stop listening: the other node goes on from the stored cursor.",
+    )
 
 
 def _params(lease: ListenerLease) -> dict[str, str | int]:

@@ -62,7 +62,7 @@ class Nodes:
     def report(self, name: str, *, version: str, turns: int) -> None:
         """Store that a node lives."""
         params = {"name": storable(name), "version": version, "turns": turns}
-        self._db.write(lambda tx: tx.run("node_report", params))
+        self._db.write_quietly(lambda tx: tx.run("node_report", params))
 
     def forget(self, name: str) -> None:
         """Delete a node that stops, and those that have been silent for a day."""

@@ -22,7 +22,11 @@
 10. **One statement.** `attempt(statement, params, lanes=…)` runs one statement as a transaction,
     with the promises of `write`, and in as little time as the database allows. It stores everything
     or nothing; None says that nothing was stored. It raises `StatementLost` if nobody can tell.
-11. **Closing.** `close()` waits for running calls; afterwards every call raises `StoreError`.
+11. **Changes.** `count_changes()` has risen when anything was committed since the last call, by any
+    process. It costs next to nothing, so one caller may ask every moment for all that wait. A
+    commit of another process at the very moment of `write_quietly` may be missed, so a caller looks
+    again now and then all the same.
+12. **Closing.** `close()` waits for running calls; afterwards every call raises `StoreError`.
 
 Statements are called by their names in the `.sql` files beside this module; both dialects have the
 same list. Times are whole microseconds since 1970 in UTC.
@@ -128,6 +132,12 @@ class Database(Protocol):
 
     def wait(self, channel: str, since: int, seconds: float) -> None:
         """Wait until there are more than `since` notifications, or the time has passed."""
+
+    def count_changes(self) -> int:
+        """Return how often something was committed between two calls of this, as seen so far."""
+
+    def write_quietly(self, work: Callable[[Transaction], T]) -> T:
+        """Do the same as `write`, for a sign of life: it does not count as a change."""
 
     @property
     def name(self) -> str:

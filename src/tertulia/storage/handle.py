@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from tertulia.errors import StoreError
+from tertulia.storage.base import Transaction
 from tertulia.storage.notify import notifier_of
 
+T = TypeVar("T")
 
-class DatabaseHandle:
+
+class DatabaseHandle(ABC):
     """An open database, until it is closed or its process forks."""
 
     def __init__(self, name: str, identity: str) -> None:
@@ -17,6 +24,43 @@ class DatabaseHandle:
         self._pid = os.getpid()
         self._closed = False
         self._notifier = notifier_of(identity)
+        self._changes = 0
+        self._last_state: tuple[Any, ...] | None = None  # None until `count_changes` is called
+        self._changes_lock = threading.Lock()
+
+    @abstractmethod
+    def write(self, work: Callable[[Transaction], T], *, lane: str | None = None) -> T: ...
+
+    @abstractmethod
+    def _commit_state(self) -> tuple[Any, ...]:
+        """Return a tuple whose first value is another one after each commit, of any process."""
+
+    @abstractmethod
+    def _is_one_commit(self, before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
+        """Return whether only one commit lies between two states."""
+
+    def count_changes(self) -> int:
+        with self._changes_lock:
+            self._look_for_changes()
+            return self._changes
+
+    def write_quietly(self, work: Callable[[Transaction], T]) -> T:
+        with self._changes_lock:
+            if self._last_state is None:  # nobody counts
+                return self.write(work)
+            self._look_for_changes()
+            before = self._last_state
+            result = self.write(work)
+            after = self._commit_state()
+            if self._is_one_commit(before, after):
+                self._last_state = after
+            return result
+
+    def _look_for_changes(self) -> None:
+        state = self._commit_state()
+        if self._last_state is None or state[0] != self._last_state[0]:
+            self._changes += 1
+        self._last_state = state
 
     @property
     def name(self) -> str:

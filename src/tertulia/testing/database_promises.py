@@ -254,6 +254,17 @@ class DatabasePromises:
             partial(wait_once, other), partial(wait_until, notify_again, "the notification arrives")
         )
 
+    def test_a_commit_of_any_handle_counts_as_a_change(self, store: Store, other: Store) -> None:
+        before = database(store).count_changes()
+        for writer, value in ((store, "3"), (other, "4")):
+            database(writer).write(partial(put_value, name="changes", value=value))
+            after = database(store).count_changes()
+            assert after > before
+            before = after
+        database(store).write_quietly(lambda tx: put_value(tx, "changes", "2"))
+        assert database(other).read(lambda tx: get_value(tx, "changes")) == 2
+        assert database(store).count_changes() >= before
+
     def test_waiting_for_a_notification_times_out(self, store: Store) -> None:
         database(store).wait("midnight", database(store).notifications("midnight"), 0.01)
 

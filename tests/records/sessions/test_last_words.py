@@ -27,7 +27,8 @@ def test_last_words_are_the_newest_that_are_visible(where: str) -> None:
         assert (words[first].role, words[first].text) == ("user", "And now?")
         assert words[third].text == "W" * 200
         assert words[fourth].role == "assistant"
-        assert words[fourth].text.startswith("Hi d!!") and len(words[fourth].text) == 200
+        assert words[fourth].text.startswith("Hi d!!")
+        assert len(words[fourth].text) == 200
         assert words[fork].text == words[fourth].text
         store.transcript(second).redo()
         assert store.sessions.last_words([second])[second].text.startswith("Hi b!")

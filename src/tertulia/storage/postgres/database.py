@@ -269,6 +269,14 @@ class PostgresDatabase(DatabaseHandle):
             attempts += 1
             time.sleep(JITTER.uniform(0, min(0.001 * 2**attempts, 0.1)))
 
+    def _commit_state(self) -> tuple[Any, ...]:
+        return self.read(lambda tx: tx.one("commit_state")) or ("",)
+
+    def _is_one_commit(self, before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
+        """Compare two snapshots, `xmin:xmax:running`: one id was used, and nothing runs."""
+        (_, first, was_running), (_, last, is_running) = before[0].split(":"), after[0].split(":")
+        return not was_running and not is_running and int(last) == int(first) + 1
+
     def notify(self, channel: str) -> None:
         """Notify this process at once, and the others soon, in a transaction of its own."""
         self._notifier.notify(channel)

@@ -83,6 +83,7 @@ class SqliteDatabase(DatabaseHandle):
         self._busy_seconds = busy_seconds
         self._sql = statements.load(migrate.DIALECT)
         self._reading: dict[object, int] = {}
+        self._watcher: apsw.Connection | None = None  # sees the commits of all others
         self._readers: deque[tuple[apsw.Connection, SqliteTransaction]] = deque()
         try:
             self._writer = open_writer(path, is_safe=safe, busy_seconds=busy_seconds)
@@ -150,9 +151,31 @@ class SqliteDatabase(DatabaseHandle):
         try:
             while self._readers:
                 self._readers.pop()[0].close()
+            with self._changes_lock:
+                if self._watcher is not None:
+                    self._watcher.close()
             self._writer.close()
         except FOREIGN as problem:
             raise translate_errors(problem, self.path) from problem
+
+    def _commit_state(self) -> tuple[Any, ...]:
+        """Return SQLite's `data_version`, and how many own writes were committed and begun.
+
+        The version can be compared on one and the same connection only. The caller has the lock of
+        the changes.
+        """
+        self._check_usable()
+        try:
+            if self._watcher is None:
+                self._watcher = self._connect()
+            committed = self._group.committed
+            ((version,),) = self._watcher.execute(self._sql["commit_state"]).fetchall()
+        except FOREIGN as problem:
+            raise translate_errors(problem, self.path) from problem
+        return version, committed, self._group.begun
+
+    def _is_one_commit(self, before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
+        return bool(before[1] == before[2] and after[2] == before[2] + 1)
 
     def notify(self, channel: str) -> None:
         if self._group.shared_thread == threading.get_ident():

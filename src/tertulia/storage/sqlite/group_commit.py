@@ -70,7 +70,8 @@ class GroupCommit:
 
     `check_usable` raises if the store was closed or the process forked. `mutex` guards the leader
     and the queue. `shared_thread` is the thread whose calls share one transaction now, or None;
-    `shared_channels` collects the channels that these calls notify.
+    `shared_channels` collects the channels that these calls notify. `begun` and `committed` count
+    the jobs whose commit has begun, and has returned.
     """
 
     def __init__(
@@ -89,6 +90,8 @@ class GroupCommit:
         self.waiting: deque[Job] = deque()
         self.shared_thread: int | None = None
         self.shared_channels: set[str] = set()
+        self.begun = 0
+        self.committed = 0
 
     def waiting_since(self) -> float | None:
         """Return when the leader began to wait; None if it never stood in the queue."""
@@ -204,9 +207,12 @@ class GroupCommit:
             while len(first.batch) < _BATCH_LIMIT and (job := self._take_next(first)) is not None:
                 self._run_follower(job)
             first.is_committing = True
+            self.begun += len(first.batch)
             connection.execute("commit")
+            self.committed += len(first.batch)
         except Exception:
             first.is_committing = False  # before any statement that an interrupt could prevent
+            self.begun = self.committed
             # After a full disk or an I/O error SQLite itself has rolled back.
             if connection.in_transaction:
                 connection.execute("rollback")

@@ -4,6 +4,10 @@
 -- name: part_db_now
 cast(extract(epoch from clock_timestamp()) * 1000000 as bigint)
 
+-- name: commit_state
+-- Which transactions are visible; it changes with every one that ends and has written.
+select cast(pg_current_snapshot() as text)
+
 -- name: part_skip_locked
 for update skip locked
 

@@ -1,6 +1,10 @@
 -- name: part_db_now
 cast(unixepoch('subsec') * 1000000 as integer)
 
+-- name: commit_state
+-- It changes when another connection has committed.
+pragma data_version
+
 -- name: part_skip_locked
 -- Empty: there is one writer at a time.
 
