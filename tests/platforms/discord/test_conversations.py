@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tertulia import aio
@@ -291,6 +292,41 @@ def test_draft_grows_into_the_answer(tmp_path: Path, server: DiscordServer) -> N
     play(tmp_path, server, act, Scripted(script))
     assert len(server.sent) == 1
     assert server.sent[0].content == "a half\n-# …"
+
+
+def test_second_answer_does_not_overwrite_the_first(tmp_path: Path, server: DiscordServer) -> None:
+    async def script(request: Request) -> AsyncGenerator[Event, None]:
+        drafts = server.count("create")
+        yield Delta("half of ")
+        await until(lambda: server.count("create") > drafts, "a draft")
+        yield Step(f"half of {request.text}")
+
+    async def act(store: aio.Store) -> None:
+        server.write(DM, "one")
+        await until(lambda: server.texts == ["half of one"], "the first answer")
+        server.write(DM, "two")
+        await until(lambda: "half of two" in server.texts, "the second answer")
+
+    play(tmp_path, server, act, Scripted(script))
+    assert server.texts == ["half of one", "half of two"]
+
+
+def test_file_that_is_too_large_is_told_and_the_turn_goes_on(
+    tmp_path: Path, server: DiscordServer
+) -> None:
+    """A big file vanished silently."""
+    agent = Echo()
+    small = msgspec.structs.replace(OPEN, max_file_mb=0.2)
+    settings = GatewaySettings(gather_seconds=0, platforms={"discord": small})
+
+    async def run() -> None:
+        async with running(tmp_path, agent, server, settings):
+            server.write(DM, "see", attachments=[server.attach(None)])
+            await sent(server, 2)
+
+    asyncio.run(run())
+    assert len(agent.asked) == 1
+    assert any("larger than" in text for text in server.texts)
 
 
 @pytest.mark.check

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tertulia import aio
@@ -108,6 +109,24 @@ def test_formatted_long_answer_is_split(tmp_path: Path, server: SignalServer) ->
     play(tmp_path, server, act, Scripted(script))
     assert len(server.sent) > 1
     assert server.sent[0].styles[:2] == ("0:5:BOLD", "7:4:BOLD")
+
+
+def test_file_that_is_too_large_is_told_and_the_turn_goes_on(
+    tmp_path: Path, server: SignalServer
+) -> None:
+    """A big file vanished silently."""
+    agent = Echo()
+    small = msgspec.structs.replace(OPEN, max_file_mb=0.2)
+    settings = GatewaySettings(gather_seconds=0, platforms={"signal": small})
+
+    async def run() -> None:
+        async with running(tmp_path, agent, server, settings):
+            server.write("see", attachments=[server.attach(None)])
+            await sent(server, 2)
+
+    asyncio.run(run())
+    assert len(agent.asked) == 1
+    assert any("larger than" in text for text in server.texts)
 
 
 @pytest.mark.check

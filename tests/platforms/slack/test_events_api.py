@@ -87,6 +87,20 @@ def test_bad_requests_are_acknowledged(server: SlackServer) -> None:
     assert play(server, act, app_token=None, signing_secret=SIGNING_SECRET).updates == []
 
 
+def test_request_after_listening_has_ended_is_not_acknowledged(server: SlackServer) -> None:
+    """The gateway drains: another node, or the next process, takes the event."""
+
+    async def act(listener: Listener) -> None:
+        await listener.wait_state(True)
+        await listener.stop()
+        payload = {"type": "event_callback", "team_id": "T1",
+                   "event": server.message("D1", "UANA", "hola")}  # fmt: skip
+        assert await post(server, listener.adapter, payload) == 503
+
+    listener = play(server, act, app_token=None, signing_secret=SIGNING_SECRET)
+    assert listener.updates == []
+
+
 def test_request_before_listening_is_not_acknowledged(server: SlackServer) -> None:
     async def act(adapter: SlackAdapter) -> None:
         other = SlackAdapter(BOT_TOKEN, signing_secret=SIGNING_SECRET, base_url=f"{server.url}/api")

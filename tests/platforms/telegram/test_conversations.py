@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from PIL import Image
 
@@ -158,6 +159,24 @@ def test_album_of_five_photos_is_one_turn(tmp_path: Path, server: TelegramServer
 
     play(tmp_path, server, act, agent)
     assert len(agent.asked) == 2
+
+
+def test_file_that_is_too_large_is_told_and_the_turn_goes_on(
+    tmp_path: Path, server: TelegramServer
+) -> None:
+    """A big file vanished silently."""
+    agent = Echo()
+    small = msgspec.structs.replace(OPEN, max_file_mb=0.2)
+
+    async def run() -> None:
+        settings = GatewaySettings(gather_seconds=0, platforms={"telegram": small})
+        async with running(tmp_path, agent, server, settings=settings):
+            server.write(42, document={"file_id": server.add_file(None)}, caption="see")
+            await sent(server, 2)
+
+    asyncio.run(run())
+    assert len(agent.asked) == 1
+    assert any("larger than" in text for text in server.texts)
 
 
 def test_answer_survives_every_pause_that_telegram_asks_for(

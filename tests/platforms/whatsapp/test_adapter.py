@@ -745,6 +745,20 @@ def test_message_is_marked_as_read_with_typing(server: WhatsAppServer) -> None:
     assert server.typing == [message_id] * 2
 
 
+def test_typing_ends_with_its_turn(server: WhatsAppServer) -> None:
+    server.spoil("messages", Fault(end="never"))
+
+    async def act(adapter: WhatsAppAdapter) -> None:
+        await adapter.show(DM, StreamUpdate(kind="began", turn="1", message_id="w"))
+        (task,) = adapter._typing.values()
+        await asyncio.to_thread(server.wait, lambda: server.count("messages") == 1)
+        await adapter.show(DM, StreamUpdate(kind="ended", turn="1", message_id="w"))
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled()
+
+    call(server, act)
+
+
 @pytest.mark.parametrize("fault", [Fault(end="cut"), Fault(502, b"<html>"), refusal(130429)])
 def test_show_never_fails(server: WhatsAppServer, fault: Fault) -> None:
     server.spoil("messages", fault)

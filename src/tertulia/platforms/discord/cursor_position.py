@@ -30,7 +30,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Return the position that a cursor describes; an unreadable one is no position."""
         try:
             return cls() if cursor is None else msgspec.json.decode(cursor, type=cls)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeError):
             return cls()
 
     @property
