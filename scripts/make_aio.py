@@ -42,6 +42,7 @@ CLASSES = (
     ("tertulia.records.queues.trace", "MessageTraces"),
     ("tertulia.records.mcp_pins", "McpPins"),
     ("tertulia.records.person_ids", "PersonIds"),
+    ("tertulia.records.agent_choices", "AgentChoices"),
     ("tertulia.records.person_view", "PersonView"),
     ("tertulia.store", "Store"),
 )
@@ -94,6 +95,7 @@ STORE = '''
         self.approvals = Approvals(store.approvals, executor)
         self.mcp_pins = McpPins(store.mcp_pins, executor)
         self.person_ids = PersonIds(store.person_ids, executor)
+        self.agent_choices = AgentChoices(store.agent_choices, executor)
 
     async def __aenter__(self) -> Self:
         return self

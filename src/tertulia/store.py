@@ -68,6 +68,7 @@ class Store:
         self.traces = records.traces
         self.mcp_pins = records.mcp_pins
         self.person_ids = records.person_ids
+        self.agent_choices = records.agent_choices
 
     def transcript(self, session_id: str, *, by: str | None = None) -> Transcript:
         """Return the transcript of a session; `by` is who changes it, for its events."""

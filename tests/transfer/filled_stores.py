@@ -228,6 +228,10 @@ def everything(store: Store) -> None:
     store.media.put(b"a file that no message holds yet", name="notes.txt")
     for session in store.sessions.find(limit=1).items:
         store.chat_chains.put("what was said", session.id, 1)
+    for session in store.sessions.find(limit=1).items:
+        store.agent_choices.begin_prompt(session.id, "You are kind.")
+        store.agent_choices.set_model(session.id, "small")
+    store.agent_choices.choose(ANA, store.settings.agent, by="telegram:1")
     store.memories.add(ANA, "Ana sails.")
     forget_a_message(store)
     store.memories.switch(BEN.with_fields(chat_id="9", user_id="9"), on=False)

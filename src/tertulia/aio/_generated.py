@@ -27,6 +27,7 @@ from tertulia.core.session import Page, Session, State
 from tertulia.core.source import Source
 from tertulia.core.target import ORIGIN
 from tertulia.core.usage import Usage
+from tertulia.records import agent_choices as sync_agent_choices
 from tertulia.records import approvals as sync_approvals
 from tertulia.records import browsers as sync_browsers
 from tertulia.records import chat_chains as sync_chat_chains
@@ -42,6 +43,7 @@ from tertulia.records import processes as sync_processes
 from tertulia.records import retention_steps as sync_retention_steps
 from tertulia.records import schedules as sync_schedules
 from tertulia.records import usage as sync_usage
+from tertulia.records.agent_choices import SessionAgent
 from tertulia.records.approval_rows import Approval
 from tertulia.records.browsers import Browser, SignedIn
 from tertulia.records.chat_chains import ChainMatch
@@ -953,7 +955,7 @@ class Memories:
         return await self.executor.run(self.sync.find, source, limit=limit)
 
     async def of_person(self, person: str, *, limit: int = 500) -> list[Memory]:
-        """Return the memories about a person, for the owner of the store, newest first."""
+        """Return what all agents remember of a person, for the owner of the store, newest first."""
         return await self.executor.run(self.sync.of_person, person, limit=limit)
 
     async def edit(self, source: Source, memory_id: int, text: str) -> Memory:
@@ -1661,6 +1663,46 @@ class PersonIds:
         return await self.executor.run(self.sync.remember, platform, account, user_id, new_id)
 
 
+class AgentChoices:
+    """The choices of agents and models in a store."""
+
+    def __init__(self, record: sync_agent_choices.AgentChoices, executor: ThreadExecutor) -> None:
+        self.sync = record
+        self.executor = executor
+
+    async def resolve(self, source: Source) -> Source:
+        """Return the source with the agent that answers there: the chosen one, else the routed one.
+
+        A source that names its agent is returned as it is.
+        """
+        return await self.executor.run(self.sync.resolve, source)
+
+    async def choose(self, source: Source, agent: str, *, by: str) -> None:
+        """Let an agent answer in the chat of a source from now on; raise `NotFound` for no agent.
+
+        Its other sessions there stay: choosing an agent again continues its own.
+        """
+        await self.executor.run(self.sync.choose, source, agent, by=by)
+
+    async def of_session(self, session_id: str) -> SessionAgent:
+        """Return the model and the prompt that a session has of its own."""
+        return await self.executor.run(self.sync.of_session, session_id)
+
+    async def set_model(self, session_id: str, model: str | None, *, by: str | None = None) -> None:
+        """Let a model answer in a session from now on, None: that of its agent.
+
+        `by` is who asked for it. Raise `NotFound` if there is no such session.
+        """
+        await self.executor.run(self.sync.set_model, session_id, model, by=by)
+
+    async def begin_prompt(self, session_id: str, text: str) -> str:
+        """Store the prompt of a session unless it has one; return the one it has.
+
+        Raise `NotFound` if there is no such session.
+        """
+        return await self.executor.run(self.sync.begin_prompt, session_id, text)
+
+
 class PersonView:
     """A store limited to the sessions that one person may see."""
 
@@ -1720,6 +1762,7 @@ class Store:
         self.approvals = Approvals(store.approvals, executor)
         self.mcp_pins = McpPins(store.mcp_pins, executor)
         self.person_ids = PersonIds(store.person_ids, executor)
+        self.agent_choices = AgentChoices(store.agent_choices, executor)
 
     async def __aenter__(self) -> Self:
         return self

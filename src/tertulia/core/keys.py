@@ -67,11 +67,11 @@ def session_key(
 ) -> str:
     """Return the key of the conversation that a source belongs to.
 
-    Raise `ConfigError` unless it is a `Source` and the agent is text.
+    `agent` is the second part, unless the source names its own agent. Raise `ConfigError` unless it is a `Source` and the agent is text.
     """
     validate.source(source)
     validate.text("agent", agent)
-    parts = ["agent", key_part(agent), key_part(source.platform)]
+    parts = ["agent", key_part(source.agent or agent), key_part(source.platform)]
     if source.account:
         parts.append(_account_part(source.account))
     is_standard = source.chat_type in CHAT_TYPES
@@ -97,6 +97,14 @@ def person_id(platform: str, user_id: str, *, account: str = "") -> str:
     parts = [key_part(platform), key_part(user_id)]
     if account:
         parts.insert(1, MARK + key_part(account))
+    return ":".join(parts)
+
+
+def chat_key(source: Source) -> str:
+    """Return the id of a chat, for all agents, threads and people in it."""
+    parts = [key_part(source.platform), key_part(source.chat_id or source.participant or "")]
+    if source.account:
+        parts.insert(1, MARK + key_part(source.account))
     return ":".join(parts)
 
 

@@ -14,6 +14,7 @@ from tertulia.core import validate
 from tertulia.core.budget import Budget
 from tertulia.core.policy import Policies
 from tertulia.core.retention import Retention
+from tertulia.core.route import Route
 from tertulia.core.target import HomeChannel
 from tertulia.errors import ConfigError
 
@@ -36,6 +37,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     group_sessions_per_user   whether each person in a group has a conversation of their own
     thread_sessions_shared    whether a thread is one conversation for everybody in it
     agent                     the name of the agent; the second part of every key
+    agents                    names of the further agents, which /agent and routes can choose
+    routes                    which agent answers in which chat
     zone                      the time zone of daily resets and of usage by day; default: that of
                               the machine
     homes                     the default chat of each platform
@@ -56,6 +59,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     group_sessions_per_user: bool = True
     thread_sessions_shared: bool = False
     agent: str = "main"
+    agents: Annotated[tuple[str, ...], RUNTIME_ONLY] = ()
+    routes: Annotated[tuple[Route, ...], RUNTIME_ONLY] = ()
     zone: str | None = None
     homes: Mapping[str, HomeChannel] = {}
     platforms: Annotated[tuple[str, ...], RUNTIME_ONLY] = ()

@@ -15,7 +15,7 @@ LOCAL = "local"
 CHAT_TYPES = ("dm", "group", "channel", "thread")
 
 _ALWAYS = ("chat_name", "chat_type", "user_id", "user_name", "thread_id", "chat_topic")
-_WHEN_SET = ("account", "user_id_alt", "chat_id_alt")
+_WHEN_SET = ("account", "user_id_alt", "chat_id_alt", "agent")
 # Fields that must be text, and their value if none was passed.
 _TEXT_DEFAULTS: tuple[tuple[str, str | None], ...] = (
     ("chat_id", ""),
@@ -28,6 +28,7 @@ _TEXT_DEFAULTS: tuple[tuple[str, str | None], ...] = (
     ("chat_topic", None),
     ("user_id_alt", None),
     ("chat_id_alt", None),
+    ("agent", None),
 )
 
 
@@ -51,6 +52,7 @@ class _Details(msgspec.Struct, frozen=True, kw_only=True):
     chat_topic: str | None = None
     user_id_alt: str | None = None
     chat_id_alt: str | None = None
+    agent: str | None = None
 
 
 class Source(_Details, frozen=True):
@@ -58,6 +60,7 @@ class Source(_Details, frozen=True):
 
     Every field is text: an id passed as an integer becomes text, and an empty optional field is
     stored as absent. The chat id may be empty, but not None. Anything else raises `ConfigError`.
+    `agent` is the agent that answers there, if it is not the one of the store's settings.
     """
 
     platform: str
@@ -93,6 +96,11 @@ class Source(_Details, frozen=True):
             )
 
     @property
+    def is_terminal(self) -> bool:
+        """Return whether it is the terminal on this machine, whichever agent answers there."""
+        return self.platform == LOCAL and self.with_fields(agent=None) == Source.local()
+
+    @property
     def participant(self) -> str | None:
         """Return the id of the author; the alternative id wins, as phone numbers change."""
         return self.user_id_alt or self.user_id
@@ -120,7 +128,7 @@ class Source(_Details, frozen=True):
         return type(self).from_dict, (self.to_dict(),)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as a dict; the account and the alternative ids only if they are set."""
+        """Return the fields as a dict; account, alternative ids and agent only if they are set."""
         fields: dict[str, Any] = {"platform": self.platform, "chat_id": self.chat_id}
         fields.update((name, getattr(self, name)) for name in _ALWAYS)
         fields.update((name, getattr(self, name)) for name in _WHEN_SET if getattr(self, name))

@@ -123,4 +123,4 @@ def _mark(snippet: str, phrases: Sequence[str]) -> str:
 
 def is_terminal(source: Source) -> bool:
     """Return whether somebody sits at the terminal of this machine."""
-    return source == Source.local()
+    return source.is_terminal

@@ -428,7 +428,7 @@ def _ps(context: CommandContext, argument: str) -> CommandReply:
 def _whoami(context: CommandContext, argument: str) -> CommandReply:
     source = context.source
     name = source.user_name or source.user_id or ""
-    if source == Source.local():
+    if source.is_terminal:
         name = f"at the {source.description}"
     return CommandReply(
         f"You are {clean_for_prompt(name, 80) or 'somebody without a name'}, {context.role}."

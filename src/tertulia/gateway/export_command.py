@@ -22,7 +22,7 @@ def run_export(store: Store, source: Source, session: Session, argument: str) ->
     """
     if not argument:
         return "\n".join(document(store, session.id, "markdown"))
-    if source != Source.local():
+    if not source.is_terminal:
         raise IllegalMove("Only the terminal can write a file.", hint="Send /export alone.")
     path = os.path.abspath(os.path.expanduser(argument))
     form = _FORMS.get(os.path.splitext(path)[1].lower(), "markdown")

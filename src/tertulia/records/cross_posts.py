@@ -11,6 +11,7 @@ from typing import NamedTuple
 from tertulia.core.message import ASSISTANT, DELIVERY, draft
 from tertulia.core.source import CHAT_TYPES, Source
 from tertulia.records import session_rows
+from tertulia.records.agent_choices import resolve_agent
 from tertulia.records.process_check import ProcessAnswers
 from tertulia.records.queues.outbox import Delivery
 from tertulia.records.sessions.open import OpenSession
@@ -27,12 +28,16 @@ def target_source(
     if (delivery.platform, delivery.chat_id) == (origin.platform, origin.chat_id or None):
         return origin.with_fields(thread_id=delivery.thread_id)
     candidates = [
-        Source(
-            delivery.platform,
-            delivery.chat_id or "",
-            account=delivery.account,
-            thread_id=delivery.thread_id,
-            chat_type=chat_type,
+        resolve_agent(
+            tx,
+            context,
+            Source(
+                delivery.platform,
+                delivery.chat_id or "",
+                account=delivery.account,
+                thread_id=delivery.thread_id,
+                chat_type=chat_type,
+            ),
         )
         for chat_type in CHAT_TYPES
     ]

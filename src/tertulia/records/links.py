@@ -125,6 +125,11 @@ def add_link(tx: Transaction, joining: LinkedChat, offering: LinkedChat, now: da
             "Another chat is linked to this one.",
             hint="Send /link off here first, or make the code here and type it in the other chat.",
         )
+    if _agent(joining.source) != _agent(link.shared_source):
+        raise IllegalMove(
+            "Another agent answers in the other chat.",
+            hint="Choose the same agent in both with /agent, then link them.",
+        )
     # The chat before its roots: the order in which a message of a linked chat locks them.
     _lock(tx, [key])
     _lock(tx, [link.shared_key, *([before.shared_key] if before else [])])
@@ -216,6 +221,10 @@ def _lock(tx: Transaction, locked: Iterable[str]) -> None:
 
 def _person(source: Source | None) -> str | None:
     return None if source is None else keys.person_of(source)
+
+
+def _agent(source: Source | None) -> str | None:
+    return None if source is None else source.agent
 
 
 def _to_column(source: Source | None) -> str | None:

@@ -95,12 +95,11 @@ class Memories:
         return [_to_memory(row) for row in self._db.read(work)]
 
     def of_person(self, person: str, *, limit: int = 500) -> list[Memory]:
-        """Return the memories about a person, for the owner of the store, newest first."""
+        """Return what all agents remember of a person, for the owner of the store, newest first."""
         validate.text("person", person)
-        params = {"owner": person, "agent": self._context.settings.agent, "limit": limit}
-        return [
-            _to_memory(row) for row in self._db.read(lambda tx: tx.all("memories_of_owner", params))
-        ]
+        params = {"owner": person, "limit": limit}
+        rows = self._db.read(lambda tx: tx.all("memories_of_person", params))
+        return [_to_memory(row) for row in rows]
 
     def edit(self, source: Source, memory_id: int, text: str) -> Memory:
         """Change the text of a memory, and return it; raise `NotFound` if it is not theirs."""
@@ -184,7 +183,8 @@ class Memories:
         person = session_rows.owner_person(source, self._context)
         if link is not None:
             key, person = link.shared_key, link.shared_person
-        return {"owner": person or key, "agent": self._context.settings.agent}
+        agent = source.agent or self._context.settings.agent
+        return {"owner": person or key, "agent": agent}
 
 
 def delete_of_session(tx: Transaction, session_id: str) -> None:

@@ -157,7 +157,7 @@ def insert_session(
         {
             "id": _new_id(tx, now),
             "key": key,
-            "agent": context.settings.agent,
+            "agent": source.agent or context.settings.agent,
             "platform": storable(source.platform),
             "chat_type": storable(source.chat_type),
             "person": person,

@@ -19,6 +19,7 @@ from tertulia.core.source import Source
 from tertulia.core.text.redact import Redactor
 from tertulia.errors import NotAStore
 from tertulia.platforms import registry
+from tertulia.records.agent_choices import AgentChoices
 from tertulia.records.approvals import Approvals
 from tertulia.records.browsers import Browsers
 from tertulia.records.chat_chains import ChatChains
@@ -108,6 +109,7 @@ class StoreRecords:
         self.queues = QueueReview(self.context, self.inbox, self.outbox)
         self.mcp_pins = McpPins(self.context)
         self.person_ids = PersonIds(self.context)
+        self.agent_choices = AgentChoices(self.context)
 
     @cached_property
     def redactor(self) -> Redactor:

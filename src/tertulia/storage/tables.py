@@ -270,6 +270,21 @@ TABLES: tuple[Table, ...] = (
         "owner agent",
     ),
     _table(
+        "agent_choices",
+        {"chat": str},
+        "chat agent chosen_by chosen_at",
+    ),
+    _table(
+        "session_agents",
+        {"session": int},
+        "session model prompt",
+    ),
+    _table(
+        "prompt_texts",
+        {"hash": str},
+        "hash text",
+    ),
+    _table(
         "schedules",
         {"id": int},
         "id owner key origin task rule misfire target session state next_at created_at decided_at",

@@ -19,6 +19,7 @@ import pytest
 
 from tertulia.core.settings import Settings
 from tertulia.store import Store
+from tertulia.testing.agent_choice_promises import AgentChoicePromises
 from tertulia.testing.browser_promises import BrowserPromises
 from tertulia.testing.database_promises import DatabasePromises
 from tertulia.testing.deletion_promises import DeletionPromises
@@ -58,6 +59,7 @@ class StoreContract(
     QueueReviewPromises,
     SchedulePromises,
     ProcessPromises,
+    AgentChoicePromises,
     PairingPromises,
     BrowserPromises,
     LinkPromises,

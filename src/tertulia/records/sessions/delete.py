@@ -6,7 +6,7 @@ from datetime import datetime
 
 from tertulia.core.history.view import Span
 from tertulia.core.message import to_json
-from tertulia.records import memories, search
+from tertulia.records import agent_choices, memories, search
 from tertulia.records.queues import inbox, outbox
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, parse_view
@@ -37,6 +37,7 @@ def delete_session(tx: Transaction, row: SessionRow, now: datetime) -> None:
     tx.run("turns_delete", session)
     outbox.delete_of_session(tx, row.id)
     memories.delete_of_session(tx, row.id)
+    agent_choices.delete_of_session(tx, row.ref)
     tx.run("occurrences_clear_session", {"session_id": row.id})
     tx.run("processes_clear", {"session_id": row.id})
     tx.run("session_clear_parent", {"id": row.id})

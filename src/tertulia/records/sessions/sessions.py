@@ -17,6 +17,7 @@ from tertulia.core.source import Source
 from tertulia.core.text.storable import storable
 from tertulia.errors import AccessDenied, ConfigError, Duplicate
 from tertulia.records import session_rows
+from tertulia.records.agent_choices import copy_to_fork
 from tertulia.records.links import linked_key
 from tertulia.records.process_check import ProcessAnswers, is_protected, write_with_process_check
 from tertulia.records.sessions import delete
@@ -185,6 +186,7 @@ class Sessions:
             view = view_of_spans(spans, fork.ref, last_seq)
             session_rows.insert_first_revision(tx, fork.ref, view, "fork", now, last_seq)
             copy_summary(tx, current, fork.ref, view, to_micros(now))
+            copy_to_fork(tx, parent.ref, fork.ref)
             for log in view.logs() - {fork.ref}:
                 tx.run("borrowing_insert", {"log": log, "session": fork.ref})
             session_rows.record_event(

@@ -23,6 +23,11 @@ select {part_memory_columns} from memories
 where owner = :owner and agent = :agent
 order by id desc limit :limit
 
+-- name: memories_of_person
+select {part_memory_columns} from memories
+where owner = :owner
+order by id desc limit :limit
+
 -- name: memories_shown
 -- One statement, because every turn of a gateway asks for it.
 select memories.id, text, author, state, session_id, memories.created_at

@@ -99,3 +99,12 @@ delete from deleted_messages where hash = :hash
 
 -- name: move_chat_chains_drop
 delete from chat_chains where digest = :digest and session = :session and seq = :seq
+
+-- name: move_agent_choices_drop
+delete from agent_choices where chat = :chat
+
+-- name: move_session_agents_drop
+delete from session_agents where session = :session
+
+-- name: move_prompt_texts_drop
+delete from prompt_texts where hash = :hash

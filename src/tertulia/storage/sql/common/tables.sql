@@ -265,6 +265,26 @@ from memories_off where (owner, agent) > (:owner, :agent) order by owner, agent 
 -- name: copy_memories_off_put
 insert into memories_off (owner, agent) values (?, ?)
 
+-- name: copy_agent_choices_page
+select chat, agent, chosen_by, chosen_at
+from agent_choices where chat > :chat order by chat limit :limit
+
+-- name: copy_agent_choices_put
+insert into agent_choices (chat, agent, chosen_by, chosen_at) values (?, ?, ?, ?)
+
+-- name: copy_session_agents_page
+select session, model, prompt
+from session_agents where session > :session order by session limit :limit
+
+-- name: copy_session_agents_put
+insert into session_agents (session, model, prompt) values (?, ?, ?)
+
+-- name: copy_prompt_texts_page
+select hash, text from prompt_texts where hash > :hash order by hash limit :limit
+
+-- name: copy_prompt_texts_put
+insert into prompt_texts (hash, text) values (?, ?)
+
 -- name: copy_deleted_messages_page
 select hash, at from deleted_messages where hash > :hash order by hash limit :limit
 
