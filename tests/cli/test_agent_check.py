@@ -106,3 +106,26 @@ def test_wrong_configuration_is_told_with_the_rest(tmp_path: Path) -> None:
     names = [finding["name"] for finding in report["findings"]]
     assert "SQLite" in names
     assert "configuration" in names
+
+
+def test_every_agent_is_checked(
+    tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEY", "right-key")
+    others = (
+        "[agents.local]\nkind = 'openai'\nmodel = 'gpt-5-mini'\nmodels = ['gpt-9']\n"
+        f"base_url = '{server}'\napi_key_env = 'KEY'\n"
+        "[agents.broken]\nkind = 'openai'\nmodel = 'm'\napi_key_env = 'NOT_SET_ANYWHERE'\n"
+        "[agents.bad]\nkind = 'parrot'\nprompt_files = ['nowhere.md']\n"
+    )
+    path = tmp_path / "mine.toml"
+    path.write_text(agent(server) + others)
+    cli = CommandLine(str(tmp_path / "talk.db"))
+    cli("store", "migrate")
+    report = cli.json("doctor", "--config", str(path), expect=1)
+    lines = [(item["name"], item["state"], item["detail"]) for item in report["findings"]]
+    assert any(name == "agent" and state == "ok" for name, state, _ in lines)
+    assert ("agents.local", "warning") in [line[:2] for line in lines]
+    assert any("gpt-9" in text for _, _, text in lines)
+    assert any(state == "problem" and "NOT_SET_ANYWHERE" in text for _, state, text in lines)
+    assert any(state == "problem" and "nowhere.md" in text for _, state, text in lines)

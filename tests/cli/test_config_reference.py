@@ -22,6 +22,8 @@ def test_every_section_is_there() -> None:
     for field in msgspec.structs.fields(Config):
         if field.name == "agents":
             assert "[agents.NAME]" in SECTIONS
+        elif field.name == "routes":
+            assert "[[routes]]" in SECTIONS
         elif field.name != "platforms":
             assert f"[{field.name}]" in SECTIONS
     for name in built_in_names():

@@ -99,7 +99,7 @@ format = "json"
         ("[platforms.telegarm]", "line 1: platforms.telegarm", "Did you mean telegram?"),
         ("[platforms.telegram]\nallow = [\n 'a',\n 3,\n]", "line 2: platforms.telegram.allow[1]",
          "a text"),
-        ("note = '''\n[agent]\n'''\n[log]\nlevel = 'loud'", "line 1: note", "Allowed: store"),
+        ("xyz = '''\n[agent]\n'''\n[log]\nlevel = 'loud'", "line 1: xyz", "Allowed: store"),
         ("[log]\nfile = '''a\nkind = 1'''\nlevel = 'loud'", "line 4: log.level", "Allowed: debug"),
         ("store = 3", "line 1: store", "[store]"),
         ("[agent]\nkind = 'openai'", "line 2: agent.kind", "Set model"),

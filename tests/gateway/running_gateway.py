@@ -19,6 +19,7 @@ from tertulia.agents.base import Agent, Delta, Event, Request, Step, Tool
 from tertulia.agents.parrot import ParrotAgent
 from tertulia.core.approval import ApprovalRule, ApprovalSettings
 from tertulia.core.usage import Usage
+from tertulia.gateway.agent_table import AgentTable
 from tertulia.gateway.app import Gateway
 from tertulia.gateway.expiry import Flush
 from tertulia.gateway.image_describer import ImageDescriber
@@ -227,6 +228,7 @@ async def running_gateway(
     folder: str | None = None,
     programs: Path | None = None,
     describer: ImageDescriber | None = None,
+    agents: AgentTable | None = None,
 ) -> AsyncIterator[RunningGateway]:
     """A gateway that runs; in the end it is stopped, and its store must be sound."""
     given = list(apps) if apps is not None else [App()]
@@ -234,7 +236,7 @@ async def running_gateway(
         processes = None if programs is None else ProcessRegistry(store.sync, programs)
         gateway = Gateway(
             store, agent or ParrotAgent(), given, settings=rules, tools=tuple(tools), flush=flush,
-            folder=folder, processes=processes, describer=describer,
+            folder=folder, processes=processes, describer=describer, agents=agents,
         )  # fmt: skip
         node = RunningGateway(store, gateway, {app.name: app for app in given})
         try:

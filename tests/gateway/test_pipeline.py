@@ -18,6 +18,7 @@ from tertulia.core.backoff import Backoff
 from tertulia.core.budget import Budget
 from tertulia.core.message import ToolCall
 from tertulia.errors import StoreUnavailable
+from tertulia.gateway.agent_table import AgentTable, ConfiguredAgent
 from tertulia.platforms.base import Receive
 from tests.gateway.running_gateway import (
     ANA,
@@ -174,7 +175,7 @@ def test_locked_database_loses_no_message(tmp_path: Path) -> None:
                 await goes_on.wait()
                 yield Step("re " + request.text)
 
-            node.gateway.pipeline.agent = Scripted(slow)
+            node.gateway.pipeline.agents = AgentTable([ConfiguredAgent("main", Scripted(slow))])
             await node.app.get("three")
             await node.until(lambda: len(node.gateway.pipeline.interrupts) > 0, "it is under way")
             other = _lock_database(where)
@@ -199,7 +200,7 @@ def test_database_restart_loses_no_message() -> None:
                 await goes_on.wait()
                 yield Step("re " + request.text)
 
-            node.gateway.pipeline.agent = Scripted(slow)
+            node.gateway.pipeline.agents = AgentTable([ConfiguredAgent("main", Scripted(slow))])
             await node.app.get("two")
             await node.until(lambda: len(node.gateway.pipeline.interrupts) > 0, "it is under way")
             await asyncio.to_thread(restart)

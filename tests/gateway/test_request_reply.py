@@ -14,6 +14,7 @@ from tertulia.core.message import ToolCall
 from tertulia.core.usage import Usage
 from tertulia.errors import IllegalMove
 from tertulia.gateway.adapters import Adapters
+from tertulia.gateway.agent_table import AgentTable, ConfiguredAgent
 from tertulia.gateway.pipeline import Pipeline
 from tertulia.gateway.request_reply import AgentRequest, Responder, caller_tool
 from tests.gateway.running_gateway import ANYBODY, FAST, Echo, Scripted
@@ -23,11 +24,15 @@ CALL = ToolCall("c1", "look", {})
 LOOK = caller_tool("look", "looks", {"type": "object", "properties": {}})
 
 
+def _table(agent: Agent) -> AgentTable:
+    return AgentTable([ConfiguredAgent("main", agent)])
+
+
 @asynccontextmanager
 async def responding(where: str, agent: Agent) -> AsyncIterator[Responder]:
     """A responder on a pipeline without adapters."""
     async with aio.open(where, settings=FAST) as store:
-        yield Responder(Pipeline(store, agent, Adapters(), ANYBODY))
+        yield Responder(Pipeline(store, _table(agent), Adapters(), ANYBODY))
 
 
 async def looking(request: Request) -> AsyncGenerator[Event, None]:

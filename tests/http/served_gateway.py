@@ -20,6 +20,7 @@ from starlette.applications import Starlette
 import tertulia
 from tertulia import Settings, aio
 from tertulia.agents import Agent, ParrotAgent
+from tertulia.gateway.agent_table import AgentTable
 from tertulia.gateway.app import Gateway
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.http import HttpSettings, Token, serve
@@ -81,6 +82,7 @@ def served_gateway(
     rules: GatewaySettings = EVERYONE,
     programs: Path | None = None,
     pages: Pages | None = None,
+    agents: AgentTable | None = None,
     **settings: Any,
 ) -> Iterator[ServedGateway]:
     """Run a gateway and its server until the end of the block.
@@ -99,11 +101,14 @@ def served_gateway(
     stops: list[asyncio.Event] = []
 
     async def serve_until_stopped() -> None:
-        async with aio.open(path, settings=Settings(policies=IDLE)) as store:
+        others = tuple(entry.name for entry in agents or ())[1:]
+        store_settings = Settings(policies=IDLE, agents=others)
+        async with aio.open(path, settings=store_settings) as store:
             processes = None if programs is None else ProcessRegistry(store.sync, programs)
             gateway = Gateway(
-                store, agent or ParrotAgent(), adapters, settings=rules, processes=processes
-            )
+                store, agent or ParrotAgent(), adapters,
+                settings=rules, processes=processes, agents=agents,
+            )  # fmt: skip
             stop = asyncio.Event()
             stops.append(stop)
             running = asyncio.create_task(gateway.run())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -29,10 +29,18 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
 
     tool_seconds     how long a tool may take
     fallback         names of agents in [agents] that answer while the model of this one cannot
+    tools            names of the tools it is offered; * and ? stand for any characters; default:
+                     all
+    prompt_files     files whose text the system prompt of a session begins with, as they are when
+                     the session begins; together at most 32 KB
+    role             the lowest role that may choose this agent with /agent
     """
 
     tool_seconds: Annotated[float, Meta(gt=0)] = 300.0
     fallback: tuple[str, ...] = ()
+    tools: tuple[str, ...] | None = None
+    prompt_files: tuple[FilePath, ...] = ()
+    role: Literal["owner", "member", "guest"] = "member"
 
     @property
     def kind(self) -> str:
@@ -75,9 +83,12 @@ class ModelOptions(RemoteOptions, frozen=True, kw_only=True):
     """Options of the agents that call a model.
 
     model            the name of the model
+    models           names of other models of the same server, which /model can choose
     base_url         the address of the API
     api_key          the API key; better kept out of the file
     api_key_env      the environment variable that contains the API key
+    api_key_envs     the environment variables of several keys: a session uses one of them, and the
+                     next when that is refused or has reached a limit
     provider         the provider whose prices are used
     instructions     the first part of the system prompt
     max_tokens       the longest answer, in tokens
@@ -87,9 +98,11 @@ class ModelOptions(RemoteOptions, frozen=True, kw_only=True):
     """
 
     model: str
+    models: tuple[str, ...] = ()
     base_url: _Address
     api_key: Secret | None = None
     api_key_env: str | None = None
+    api_key_envs: tuple[str, ...] = ()
     provider: str | None = None
     instructions: str = ""
     max_tokens: Annotated[int, Meta(ge=1)] | None = None
@@ -99,6 +112,12 @@ class ModelOptions(RemoteOptions, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         refuse_two_values(self, "api_key")
+        if self.api_key_envs and (self.api_key is not None or self.api_key_env is not None):
+            raise ConfigError(
+                "Both one key and api_key_envs are set.",
+                hint="Give all variables in api_key_envs.",
+                field="api_key_envs",
+            )
         if reserved := _RESERVED_FIELDS & self.options.keys():
             raise ConfigError(
                 f"The options of {self.kind} contain {', '.join(sorted(reserved))}.",
@@ -107,11 +126,25 @@ class ModelOptions(RemoteOptions, frozen=True, kw_only=True):
             )
 
     def resolve_api_key(self, environ: Mapping[str, str] = os.environ) -> str | None:
-        """Return the API key, or None if none is set.
+        """Return the API key, the first of several, or None if none is set.
 
-        Raises `ConfigError` if the variable in `api_key_env` is not set.
+        Raises `ConfigError` if a variable is not set.
         """
-        return resolve_secret(self, "api_key", environ, section="agent")
+        return next(iter(self.resolve_api_keys(environ)), None)
+
+    def resolve_api_keys(self, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+        """Return all API keys, each once; raise `ConfigError` if a variable is not set."""
+        if not self.api_key_envs:
+            key = resolve_secret(self, "api_key", environ, section="agent")
+            return () if key is None else (key,)
+        for variable in self.api_key_envs:
+            if not environ.get(variable):
+                raise ConfigError(
+                    f"agent.api_key_envs names the variable {variable}, which is not set.",
+                    hint=f"Set it: export {variable}=…",
+                    field="agent.api_key_envs",
+                )
+        return tuple(dict.fromkeys(environ[variable] for variable in self.api_key_envs))
 
 
 class OpenAIOptions(ModelOptions, frozen=True, kw_only=True, tag="openai"):

@@ -6,8 +6,11 @@ the options it can drop when a server does not support them.
 
 from __future__ import annotations
 
+import asyncio
+import random
+import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -17,10 +20,11 @@ from tertulia.agents import tools
 from tertulia.agents.agent_options import ModelOptions
 from tertulia.agents.base import Delta, Event, ModelUsage, Note, Request, Step
 from tertulia.agents.cancellation import StopWatcher
+from tertulia.agents.key_ring import KeyRing
 from tertulia.agents.pace import Pace
 from tertulia.agents.remote_agent import Endpoint, RemoteAgent
 from tertulia.agents.sse import SseEvent, SseParser
-from tertulia.agents.transport import StreamedResponse, Transport
+from tertulia.agents.transport import Sleep, StreamedResponse, Transport, check_header
 from tertulia.core.history import tokens
 from tertulia.core.history.content import has_content
 from tertulia.core.history.formats import Format
@@ -143,6 +147,24 @@ class ModelAgent(RemoteAgent[M]):
     # A server has refused a request with images, and accepted it without.
     _is_blind = False
 
+    def __init__(
+        self,
+        options: M,
+        *,
+        sleep: Sleep = asyncio.sleep,
+        chance: Callable[[], float] = random.random,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(options, sleep=sleep, chance=chance)
+        keys = options.resolve_api_keys()
+        self._keys = KeyRing(keys, now=now)
+        # Only of several keys: the transport has the headers of a single one.
+        self._headers_by_key = {key: self._headers_of(key) for key in keys if len(keys) > 1}
+
+    def _headers_of(self, key: str) -> dict[str, str]:
+        headers = {**self._own_headers(key), **self._options.headers}
+        return {name: check_header(name, value) for name, value in headers.items()}
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r} at {self._transport.display_url})"
 
@@ -181,12 +203,14 @@ class ModelAgent(RemoteAgent[M]):
         messages = await self._read_history(request, self.traits)
         # The error of a request with images, while the same request is tried without them.
         refusal: AgentError | None = None
+        key = self._keys.choose(request.session_id)
         tried = 0
         while True:
             tried += 1
             reader = self._reader()
+            attempt = self._attempt(request, messages, reader, watcher, key.current)
             try:
-                async with aclosing(self._attempt(request, messages, reader, watcher)) as events:
+                async with aclosing(attempt) as events:
                     async for event in events:
                         if refusal is not None and isinstance(event, Step):
                             self._is_blind = True
@@ -195,6 +219,7 @@ class ModelAgent(RemoteAgent[M]):
             except AgentError as raised:
                 problem = raised
             else:
+                key.worked()
                 return
             if reader.has_begun:
                 yield ModelUsage(self._usage(reader, messages))
@@ -203,7 +228,7 @@ class ModelAgent(RemoteAgent[M]):
                 raise problem
             if isinstance(problem, _EmptyAnswer) and tried < _EMPTY_ANSWER_ATTEMPTS:
                 continue
-            if self._drop_option(problem):
+            if self._drop_option(problem) or key.replace_after(problem):
                 tried -= 1
             elif await self._transport.wait_before_retry(problem, tried, watcher):
                 continue
@@ -232,12 +257,15 @@ class ModelAgent(RemoteAgent[M]):
         messages: list[dict[str, Any]],
         reader: ResponseReader,
         watcher: StopWatcher,
+        key: str | None,
     ) -> AsyncGenerator[Event, None]:
         """Make one attempt: yield the text while it is received, then the step."""
         body = {**self._options.options, **self._body(request, messages), "model": self.model}
         try:
             async with (
-                self._transport.post(self.path, body, watcher) as response,
+                self._transport.post(
+                    self.path, body, watcher, headers=self._headers_by_key.get(key or "", {})
+                ) as response,
                 aclosing(_events(response)) as events,
             ):
                 async for event in events:
@@ -301,8 +329,8 @@ class ModelAgent(RemoteAgent[M]):
         return "\n\n".join(part for part in (self._options.instructions, request.system) if part)
 
     def _endpoint(self) -> Endpoint:
-        api_key = self._options.resolve_api_key()
-        return Endpoint(self._options.base_url, self._own_headers(api_key), api_key or "")
+        keys = self._options.resolve_api_keys()
+        return Endpoint(self._options.base_url, self._own_headers(keys[0] if keys else None), keys)
 
     @abstractmethod
     def _own_headers(self, api_key: str | None) -> dict[str, str]:

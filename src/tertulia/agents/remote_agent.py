@@ -18,11 +18,11 @@ O = TypeVar("O", bound=RemoteOptions)  # noqa: E741
 
 
 class Endpoint(NamedTuple):
-    """The address of a server, the headers that it always needs, and the secret in them."""
+    """The address of a server, the headers that it always needs, and the secrets in them."""
 
     url: str
     headers: dict[str, str]
-    secret: str = ""
+    secrets: tuple[str, ...] = ()
 
 
 class RemoteAgent(ABC, Generic[O]):
@@ -41,7 +41,7 @@ class RemoteAgent(ABC, Generic[O]):
         self._transport = Transport(
             endpoint.url,
             headers={**endpoint.headers, **options.headers},
-            secrets=(endpoint.secret, *options.headers.values()),
+            secrets=(*endpoint.secrets, *options.headers.values()),
             limits=options.limits,
             retry=options.retry,
             sleep=sleep,

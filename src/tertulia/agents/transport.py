@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -181,7 +182,7 @@ class Transport:
                 hint=f"Install it: {install_command('agents')}",
             )
         self._url, self.display_url = validate_url(url)
-        self._headers = {name: _checked_header(name, value) for name, value in headers.items()}
+        self._headers = {name: check_header(name, value) for name, value in headers.items()}
         self._secrets = tuple(sorted(filter(None, secrets), key=len, reverse=True))
         self.limits = limits or Limits()
         self.retry = retry or Retry()
@@ -206,9 +207,17 @@ class Transport:
 
     @asynccontextmanager
     async def post(
-        self, path: str, body: Any, watcher: StopWatcher
+        self,
+        path: str,
+        body: Any,
+        watcher: StopWatcher,
+        *,
+        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> AsyncIterator[StreamedResponse]:
-        """Make one attempt of one call; raise every failure as an `AgentError`."""
+        """Make one attempt of one call; raise every failure as an `AgentError`.
+
+        `headers` replace those of the transport.
+        """
         client = await self._require_client()
         httpx2 = _httpx2()
         deadline = Deadline(self.limits)
@@ -216,7 +225,7 @@ class Transport:
             raw = body if isinstance(body, RawBody) else RawBody(encode_body(body), _JSON)
             request = client.build_request(
                 "POST", self._url + path, content=raw.content,
-                headers={"Content-Type": raw.content_type},
+                headers={**headers, "Content-Type": raw.content_type},
             )  # fmt: skip
             response = await watcher.wait(client.send(request, stream=True), deadline.left())
             try:
@@ -452,7 +461,8 @@ def validate_url(url: str) -> tuple[str, str]:
     return url.rstrip("/"), display_url
 
 
-def _checked_header(name: str, value: str) -> str:
+def check_header(name: str, value: str) -> str:
+    """Return the value of a header without white space around it; raise `ConfigError`."""
     # The network library would repeat the value, a secret, in its own error.
     value = value.strip()
     if not value.isascii() or not value.isprintable():

@@ -17,8 +17,7 @@ from tertulia.cli import locations
 from tertulia.cli.finding import Finding
 from tertulia.cli.options import CommandOptions
 from tertulia.config import build, load
-from tertulia.config.schema import Config
-from tertulia.errors import ConfigError
+from tertulia.config.schema import AgentSection, Config
 from tertulia.install_command import install_command
 
 _SECONDS = 5
@@ -35,7 +34,7 @@ def check_configuration(options: CommandOptions) -> Iterator[Finding]:
         return
     yield Finding("configuration", "ok", path or "no file: the default settings")
     config = load.load_config(path, os.environ).config
-    yield from _agent(config, path)
+    yield from _agents(config, path)
     for problem in build.find_problems(config, locations.platforms_folder()):
         if not (problem.field or "").startswith("agent"):
             yield Finding("platforms", "problem", problem.message, problem.hint)
@@ -43,19 +42,28 @@ def check_configuration(options: CommandOptions) -> Iterator[Finding]:
         yield from _http(config)
 
 
-def _agent(config: Config, path: str | None) -> Iterator[Finding]:
-    try:
-        build.build_agent(config.agent)
-    except ConfigError as problem:
+def _agents(config: Config, path: str | None) -> Iterator[Finding]:
+    """Check every agent: whether it can be built, and whether its server or program is there."""
+    problems = [
+        problem
+        for problem in build.find_problems(config, locations.platforms_folder())
+        if (problem.field or "").startswith("agent")
+    ]
+    for problem in problems:
         yield Finding("agent", "problem", problem.message, problem.hint)
-        return
-    agent = config.agent
+    for section, options in config.agent_sections():
+        if any((problem.field or "").startswith(f"{section}.") for problem in problems):
+            continue  # told above
+        name = "agent" if options is config.main_agent else section
+        yield _agent(options, path)._replace(name=name)
+
+
+def _agent(agent: AgentSection, path: str | None) -> Finding:
     if isinstance(agent, CommandAgentOptions):
-        yield _program(agent, path)
-    elif isinstance(agent, ModelOptions):
-        yield _model(agent)
-    else:
-        yield Finding("agent", "ok", agent.kind)
+        return _program(agent, path)
+    if isinstance(agent, ModelOptions):
+        return _model(agent)
+    return Finding("agent", "ok", agent.kind)
 
 
 def _program(agent: CommandAgentOptions, path: str | None) -> Finding:
@@ -97,11 +105,12 @@ def _model(agent: ModelOptions) -> Finding:
             "Look at agent.base_url, the network, and whether the server runs.",
         )
     models = [item.get("id") for item in body.get("data", [])] if isinstance(body, dict) else []
-    if models and agent.model not in models:
+    missing = [name for name in (agent.model, *agent.models) if models and name not in models]
+    if missing:
         return Finding(
             "agent",
             "warning",
-            f"the server does not list the model {agent.model}",
+            f"the server does not list the model {', '.join(missing)}",
             f"It has for example: {', '.join(map(str, models[:5]))}.",
         )
     return Finding("agent", "ok", f"{name}; the key is accepted" if key else name)
@@ -109,7 +118,7 @@ def _model(agent: ModelOptions) -> Finding:
 
 def _http_problem(agent: ModelOptions, name: str, status: int) -> Finding:
     if status in (401, 403):
-        variable = agent.api_key_env or "agent.api_key"
+        variable = agent.api_key_env or next(iter(agent.api_key_envs), "agent.api_key")
         return Finding(
             "agent", "problem", f"{name} refuses the key ({status})", f"Look at {variable}."
         )

@@ -87,15 +87,17 @@ def _read(path: str) -> str:
 
 async def _ask(options: CommandOptions, text: str, *, continues: bool, ref: str | None) -> None:
     from tertulia.cli import serve
-    from tertulia.config.build import build_main_agent
+    from tertulia.config.build import build_agents
     from tertulia.gateway.app import Gateway
     from tertulia.gateway.request_reply import AgentRequest, Responder
 
     config = locations.load_config(options).config
-    agent = build_main_agent(config)
+    agents = build_agents(config)
     async with serve.open_store(options, config) as store:
         source = await _conversation(store, continues=continues, ref=ref)
-        gateway = Gateway(store, agent, [], settings=config.gateway_settings)
+        gateway = Gateway(
+            store, agents.main.agent, [], settings=config.gateway_settings, agents=agents
+        )
         printer = _Printer(is_json=options.json)
         request = AgentRequest(source=source, text=text, message_id=uuid.uuid4().hex)
         try:
@@ -103,7 +105,7 @@ async def _ask(options: CommandOptions, text: str, *, continues: bool, ref: str 
         finally:
             printer.finish()
             await gateway.pipeline.media_preparer.close()
-            await agent.close()
+            await agents.close()
     printer.print_reply(reply)
 
 
@@ -121,9 +123,10 @@ async def _conversation(store: aio.Store, *, continues: bool, ref: str | None) -
                 hint=f"Make it current again with: tertulia sessions resume {session.id}",
             )
         return session.origin
+    source = await store.agent_choices.resolve(_SOURCE)
     if not continues:
-        await store.sessions.reset(await store.sessions.conversation(_SOURCE))
-    return _SOURCE
+        await store.sessions.reset(await store.sessions.conversation(source))
+    return source
 
 
 class _Printer:

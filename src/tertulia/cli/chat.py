@@ -33,13 +33,13 @@ def chat(options: CommandOptions) -> None:
 
 async def _chat(options: CommandOptions, config: Config) -> None:
     from tertulia.cli import serve, terminal_chat
-    from tertulia.config.build import build_main_agent
+    from tertulia.config.build import build_agents
 
-    agent = build_main_agent(config)
+    agents = build_agents(config)
     async with serve.open_store(options, config) as store:
         await terminal_chat.print_greeting(store, config)
         terminal = terminal_chat.terminal_adapter(config, store)
-        await serve.serve_gateway(options, config, store, agent, [terminal], terminal)
+        await serve.serve_gateway(options, config, store, agents, [terminal], terminal)
         terminal_chat.print_farewell(store)
     code = terminal_chat.exit_code(terminal)
     if code:

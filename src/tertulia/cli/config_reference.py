@@ -17,6 +17,7 @@ from msgspec import NODEFAULT, inspect
 from tertulia.cli.output import display_json
 from tertulia.config.load import settable_fields, struct_types
 from tertulia.config.schema import Config
+from tertulia.core.agent_route import AgentRoute
 from tertulia.platforms.registry import PLATFORMS, built_in_names
 from tertulia.platforms.settings import PlatformSettings
 
@@ -142,6 +143,8 @@ def reference() -> str:
                     lines += _section(_struct_type(PLATFORMS[name].settings), f"platforms.{name}")
         elif field.name == "agents":
             lines += ["", "## [agents.NAME]", "", _AGENTS]
+        elif field.name == "routes":
+            lines += _section(_struct_type(AgentRoute), "routes", is_list=True)
         elif len(structs) > 1:
             lines += _tagged_section(structs, field.name)
         else:

@@ -40,11 +40,11 @@ async def _run(options: CommandOptions, config: Config, *, has_terminal: bool) -
     from tertulia.cli import serve, terminal_chat
     from tertulia.config.build import (
         build_adapters,
+        build_agents,
         build_http_settings,
-        build_main_agent,
     )
 
-    agent = build_main_agent(config)
+    agents = build_agents(config)
     adapters: list[Adapter] = build_adapters(config, locations.platforms_folder())
     http = build_http_settings(config, adapters)
     serves_terminal = has_terminal and config.platform(LOCAL).enabled
@@ -60,4 +60,4 @@ async def _run(options: CommandOptions, config: Config, *, has_terminal: bool) -
         if terminal is not None:
             adapters.append(terminal)
             await terminal_chat.print_greeting(store, config)
-        await serve.serve_gateway(options, config, store, agent, adapters, terminal, http=http)
+        await serve.serve_gateway(options, config, store, agents, adapters, terminal, http=http)

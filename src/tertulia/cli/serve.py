@@ -25,8 +25,8 @@ from tertulia.records.machine_zone import machine_zone
 
 if TYPE_CHECKING:
     from tertulia import aio
-    from tertulia.agents.base import Agent
     from tertulia.aio.connect import PendingStore
+    from tertulia.gateway.agent_table import AgentTable
     from tertulia.gateway.app import Gateway
     from tertulia.gateway.expiry import Flush
     from tertulia.http.app import Pages
@@ -54,7 +54,7 @@ async def serve_gateway(
     options: CommandOptions,
     config: Config,
     store: aio.Store,
-    agent: Agent,
+    agents: AgentTable,
     adapters: list[Adapter],
     terminal: TerminalAdapter | None,
     *,
@@ -73,17 +73,18 @@ async def serve_gateway(
         from tertulia.processes.supervisor import refuse_inspection
 
         refuse_inspection()
-    logged_agent = LoggedAgent(agent)
+    logged = agents.map(LoggedAgent)
     gateway = Gateway(
         store,
-        logged_agent,
+        logged.main.agent,
         adapters,
         settings=config.gateway_settings,
-        flush=_memory_flush(config, store, logged_agent),
+        flush=_memory_flush(config, store, logged),
         folder=os.path.join(locations.data_folder(), "schedules"),
         processes=_process_registry(config, store),
         describer=build_describer(config),
         mcp=_mcp_servers(config, store),
+        agents=logged,
     )
     log_settings = config.log if terminal is None else chat_log(config.log)
     with configured_logging(log_settings, store.sync.redactor, is_quiet=terminal is not None):
@@ -106,16 +107,16 @@ async def serve_gateway(
         raise terminal.problem
 
 
-def _memory_flush(config: Config, store: aio.Store, agent: Agent) -> Flush | None:
+def _memory_flush(config: Config, store: aio.Store, agents: AgentTable) -> Flush | None:
     """Return the function that saves memories when a session ends, or None if that is off.
 
     It is off for the parrot, which would only repeat the request as a memory.
     """
-    if not (config.store.remember and config.gateway.memory) or config.agent.kind == "parrot":
+    if not (config.store.remember and config.gateway.memory) or config.main_agent.kind == "parrot":
         return None
     from tertulia.gateway.memory_flush import MemoryFlush
 
-    return MemoryFlush(store, agent)
+    return MemoryFlush(store, agents.main.agent, agents=agents)
 
 
 def _mcp_servers(config: Config, store: aio.Store) -> McpServers | None:

@@ -64,10 +64,10 @@ async def print_greeting(store: aio.Store, config: Config) -> None:
     from tertulia.platforms.terminal.theme import terminal_theme
 
     theme, width = terminal_theme(), row_width(shutil.get_terminal_size().columns)
-    name, location = _agent_name(config.agent), _short_location(store)
+    name, location = _agent_name(config.main_agent), _short_location(store)
     rows = wrap([Segment("bold", "Tertulia"), Segment("", f" · {name} · {location}")], width)
     rows += wrap([Segment("dim", "/help lists the commands, ctrl-D leaves.")], width)
-    if config.agent.kind == "parrot":
+    if config.main_agent.kind == "parrot":
         rows += wrap([Segment("notice", _PARROT)], width)
     rows += await asyncio.to_thread(_describe_conversation, store.sync, width)
     rows += await asyncio.to_thread(_describe_waiting, store.sync, width)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from tertulia.agents import (
     Agent,
@@ -15,6 +18,7 @@ from tertulia.agents import (
     OpenAIAgent,
     ParrotAgent,
 )
+from tertulia.agents.agent_options import ModelOptions
 from tertulia.agents.fallback import FallbackAgent
 from tertulia.config.schema import (
     AccountSection,
@@ -25,6 +29,7 @@ from tertulia.config.schema import (
 )
 from tertulia.core.source import LOCAL
 from tertulia.errors import ConfigError
+from tertulia.gateway.agent_table import AgentTable, ConfiguredAgent, PromptFiles
 from tertulia.gateway.image_describer import ImageDescriber
 from tertulia.platforms.base import Adapter
 from tertulia.platforms.definition import BuildContext, PlatformDefinition
@@ -48,39 +53,72 @@ def build_agent(options: AgentSection) -> Agent:
     return agent
 
 
-def build_main_agent(config: Config) -> Agent:
-    """Return the agent that answers, with those that stand in for it.
+def build_agents(config: Config) -> AgentTable:
+    """Return every agent, the main one first, each with its models and those that stand in for it.
 
-    Raises `ConfigError` if one of them is not configured.
+    Raises `ConfigError` if a key is not set, or a prompt file cannot be used.
     """
-    names = config.agent.fallback
-    for name in names:
-        if name not in config.agents:
-            raise ConfigError(
-                f"agent.fallback names the agent {name!r}, which is not configured.",
-                hint=f"Add the section [agents.{name}].",
-                field="agent.fallback",
-            )
-    agent = build_agent(config.agent)
-    others = [build_agent(config.agents[name]) for name in names]
-    return FallbackAgent([agent, *others]) if others else agent
+    return AgentTable(
+        _build_entry(config, section, options) for section, options in config.agent_sections()
+    )
+
+
+def _build_entry(config: Config, section: str, options: AgentSection) -> ConfiguredAgent:
+    """Return one agent; raise a `ConfigError` that names its section."""
+    try:
+        return _build_options(config, section, options)
+    except ConfigError as problem:
+        # Options do not know the section that they are in, and name [agent].
+        field = f"{section}.{(problem.field or '').removeprefix('agent.')}".rstrip(".")
+        text = problem.message
+        message = f"{section}{text.removeprefix('agent')}" if text.startswith("agent.") else text
+        raise ConfigError(message, hint=problem.hint, field=field) from problem
+
+
+def _build_options(config: Config, section: str, options: AgentSection) -> ConfiguredAgent:
+    agent = build_agent(options)
+    others = [build_agent(_options_of(config, name)) for name in options.fallback]
+    models: dict[str, Agent] = {}
+    if isinstance(options, ModelOptions) and options.models:
+        for model in dict.fromkeys((options.model, *options.models)):
+            # Whoever chooses a model wants that one: it has no fallback.
+            models[model] = build_agent(replace(options, model=model))
+    return ConfiguredAgent(
+        name=config.store.agent if options is config.main_agent else section.partition(".")[2],
+        agent=FallbackAgent([agent, *others]) if others else agent,
+        models=models,
+        tools=options.tools,
+        role=options.role,
+        prompt=_build_prompt(config, options),
+    )
+
+
+def _options_of(config: Config, name: str) -> AgentSection:
+    return config.main_agent if name == config.store.agent else config.agents[name]
+
+
+def _build_prompt(config: Config, options: AgentSection) -> PromptFiles | None:
+    """Return the prompt files of an agent; refuse those that its tools could change."""
+    if not options.prompt_files:
+        return None
+    folder = config.processes.folder
+    if config.processes.enabled and folder is not None:
+        for path in options.prompt_files:
+            if Path(path).resolve().is_relative_to(Path(folder).resolve()):
+                raise ConfigError(
+                    f"The prompt file {path} can be changed by programs of the agent.",
+                    hint="Keep it outside of processes.folder.",
+                    field="prompt_files",
+                )
+    return PromptFiles(options.prompt_files)
 
 
 def build_describer(config: Config) -> ImageDescriber | None:
-    """Return what describes images for models without vision; None if no agent is named.
-
-    Raises `ConfigError` if there is no agent of that name.
-    """
+    """Return what describes images for models without vision; None if no agent is named."""
     name = config.media.describe
     if name is None:
         return None
-    if name not in config.agents:
-        raise ConfigError(
-            f"media.describe names the agent {name!r}, which is not configured.",
-            hint=f"Add the section [agents.{name}].",
-            field="media.describe",
-        )
-    return ImageDescriber(build_agent(config.agents[name]))
+    return ImageDescriber(build_agent(_options_of(config, name)))
 
 
 def build_adapter(
@@ -145,11 +183,9 @@ def find_problems(config: Config, folder: str) -> list[ConfigError]:
     """Build what `tertulia run` would use, discard it, and return everything that was wrong."""
     problems: list[ConfigError] = []
     adapters: list[Adapter] = []
-    with _collect(problems):
-        build_main_agent(config)
-    for options in config.agents.values():
+    for section, options in config.agent_sections():
         with _collect(problems):
-            build_agent(options)
+            _build_entry(config, section, options)
     with _collect(problems):
         build_describer(config)
         if config.media.transcription is not None:

@@ -161,7 +161,13 @@ class ConfigReader:
             for name, value in values.items()
             if name != "platforms"
         }
-        return Config(**read_sections, platforms=self._platforms(values.get("platforms", {})))
+        platforms = self._platforms(values.get("platforms", {}))
+        try:
+            return Config(**read_sections, platforms=platforms)
+        except ConfigError as problem:
+            key_path = _parse_path(problem.field or "")
+            message = f"{self._origin.describe(key_path)}: {problem.message}"
+            raise ConfigError(message, hint=problem.hint, field=problem.field) from problem
 
     def value(self, kind: inspect.Type, value: Any, key_path: KeyPath) -> Any:  # noqa: PLR0911
         """Return a value converted to a type; raise a `ConfigError` that names its key."""
@@ -328,6 +334,12 @@ def dotted(key_path: KeyPath) -> str:
     for part in key_path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
     return text
+
+
+def _parse_path(text: str) -> KeyPath:
+    """Reverse `dotted`."""
+    parts = re.findall(r"[^.\[\]]+", text)
+    return tuple(int(part) if part.isdecimal() else part for part in parts)
 
 
 # -- the file
@@ -544,6 +556,8 @@ def to_redacted_dict(config: Config) -> dict[str, Any]:
         if field.name == "platforms"
         else {name: _plain_struct(options) for name, options in config.agents.items()}
         if field.name == "agents"
+        else [_plain_struct(route) for route in config.routes]
+        if field.name == "routes"
         else _plain_struct(getattr(config, field.name))
         for field in fields(Config)
     }

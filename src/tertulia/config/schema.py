@@ -9,6 +9,7 @@ before anything is started.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, NamedTuple
 
@@ -23,6 +24,7 @@ from tertulia.agents.agent_options import (
     OpenAIOptions,
     ParrotOptions,
 )
+from tertulia.core.agent_route import AgentRoute
 from tertulia.core.approval import ApprovalSettings
 from tertulia.core.settings import FilePath, Settings
 from tertulia.core.source import LOCAL
@@ -39,6 +41,8 @@ AgentSection = (
     ParrotOptions | OpenAIOptions | AnthropicOptions | CommandAgentOptions | HttpAgentOptions
 )
 """The section [agent]: the options of one kind of agent, chosen by the key `kind`."""
+
+_AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 
 
 class StoreSection(Settings, frozen=True, kw_only=True):
@@ -114,6 +118,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     gateway: GatewaySection = GatewaySection()
     agent: AgentSection = ParrotOptions()
     agents: Mapping[str, AgentSection] = {}
+    routes: tuple[AgentRoute, ...] = ()
     media: MediaSettings = MediaSettings()
     platforms: Mapping[str, PlatformSection] = {}
     http: HttpSection = HttpSection()
@@ -121,6 +126,52 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     approvals: ApprovalSettings = ApprovalSettings()
     mcp: McpSettings = McpSettings()
     log: LogSettings = LogSettings()
+
+    def __post_init__(self) -> None:
+        main = self.store.agent
+        for name in self.agents:
+            if not _AGENT_NAME.fullmatch(name):
+                raise ConfigError(
+                    f"{name!r} cannot be the name of an agent.",
+                    hint="Use up to 32 letters, digits, '-' and '_'.",
+                    field="agents",
+                )
+        if main in self.agents and self.agent != ParrotOptions():
+            raise ConfigError(
+                f"[agent] and [agents.{main}] are the same agent.",
+                hint=f"Keep [agents.{main}] only.",
+                field="agent",
+            )
+        self._check_names()
+
+    def _check_names(self) -> None:
+        """Raise `ConfigError` for a route or a fallback to an agent that is not configured."""
+        names = {self.store.agent, *self.agents}
+        wanted = [(f"routes[{number}]", route.agent) for number, route in enumerate(self.routes)]
+        for section, options in self.agent_sections():
+            wanted += [(f"{section}.fallback", name) for name in options.fallback]
+        if self.media.describe is not None:
+            wanted.append(("media.describe", self.media.describe))
+        for field, name in wanted:
+            if name not in names:
+                raise ConfigError(
+                    f"{field} names the agent {name!r}, which is not configured.",
+                    hint=f"Add the section [agents.{name}].",
+                    field=field,
+                )
+
+    @property
+    def main_agent(self) -> AgentSection:
+        """The options of the main agent: [agents.main] or [agent]."""
+        return self.agents.get(self.store.agent, self.agent)
+
+    def agent_sections(self) -> Iterator[tuple[str, AgentSection]]:
+        """Yield the section and the options of every agent, the main one first."""
+        main = self.store.agent
+        yield f"agents.{main}" if main in self.agents else "agent", self.main_agent
+        for name, options in self.agents.items():
+            if name != main:
+                yield f"agents.{name}", options
 
     @property
     def store_settings(self) -> Settings:
@@ -130,6 +181,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         return replace(
             self.store,
             where=None,
+            agents=tuple(name for name in self.agents if name != self.store.agent),
+            routes=self.routes,
             homes={**self._homes(), **self.store.homes},
             platforms=tuple(sorted(enabled - {LOCAL})),
         )

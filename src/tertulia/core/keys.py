@@ -67,7 +67,8 @@ def session_key(
 ) -> str:
     """Return the key of the conversation that a source belongs to.
 
-    `agent` is the second part, unless the source names its own agent. Raise `ConfigError` unless it is a `Source` and the agent is text.
+    `agent` is the second part, unless the source names its own. Raise `ConfigError` unless it is a
+    `Source` and the agent is text.
     """
     validate.source(source)
     validate.text("agent", agent)

@@ -11,10 +11,10 @@ import msgspec
 from msgspec import Meta
 
 from tertulia.core import validate
+from tertulia.core.agent_route import AgentRoute
 from tertulia.core.budget import Budget
 from tertulia.core.policy import Policies
 from tertulia.core.retention import Retention
-from tertulia.core.route import Route
 from tertulia.core.target import HomeChannel
 from tertulia.errors import ConfigError
 
@@ -60,7 +60,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     thread_sessions_shared: bool = False
     agent: str = "main"
     agents: Annotated[tuple[str, ...], RUNTIME_ONLY] = ()
-    routes: Annotated[tuple[Route, ...], RUNTIME_ONLY] = ()
+    routes: Annotated[tuple[AgentRoute, ...], RUNTIME_ONLY] = ()
     zone: str | None = None
     homes: Mapping[str, HomeChannel] = {}
     platforms: Annotated[tuple[str, ...], RUNTIME_ONLY] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import time
@@ -39,6 +40,7 @@ from tertulia.core.text.time_head import TimeHeadFilter, strip_time_head
 from tertulia.core.usage import Usage
 from tertulia.errors import AgentFailed, AgentStopped, ContextOverflow, Error, StaleWrite
 from tertulia.gateway import commands, replies
+from tertulia.gateway.agent_table import ConfiguredAgent
 from tertulia.gateway.interrupts import TurnSignals
 from tertulia.gateway.media_preparer import MediaPreparer
 from tertulia.gateway.metrics import Metrics, NullMetrics
@@ -90,13 +92,14 @@ class AgentTurn:
     Without `delivers` nothing is put into the outbox: the caller waits for the answer, and
     `observe` is called with each event once it is stored. `instructions` are added to the context
     prompt. With a `guard` its tools are offered instead of `tools`; if one of their calls has to be
-    approved, the run ends, and `is_waiting` is True. The answer goes to `target`.
+    approved, the run ends, and `is_waiting` is True. The answer goes to `target`. `model` answers
+    instead of the model of the session.
     """
 
     def __init__(
         self,
         store: aio.Store,
-        agent: Agent,
+        configured: ConfiguredAgent,
         adapter: Adapter | None,
         settings: GatewaySettings,
         tools: tuple[Tool, ...],
@@ -108,9 +111,13 @@ class AgentTurn:
         guard: ToolGuard | None = None,
         target: str = ORIGIN,
         media: MediaPreparer | None = None,
+        model: str | None = None,
     ) -> None:
         self._store = store
-        self._agent = agent
+        self._configured = configured
+        self._agent: Agent = configured.agent
+        self._model = model
+        self._prompt = ""
         self._adapter = adapter
         self._progress: TurnProgress | None = None
         self._settings = settings
@@ -124,7 +131,7 @@ class AgentTurn:
         self._observe = observe
         self._media = media
         self._head_filter = TimeHeadFilter()
-        self._spans = AgentSpans(None, agent, {})
+        self._spans = AgentSpans(None, self._agent, {})
         self._calls: dict[str, tuple[ToolCall, float]] = {}  # by id, with the time of their start
 
     async def run(self, turn: TurnControl, signals: TurnSignals, message: MessageToAnswer) -> None:
@@ -142,6 +149,7 @@ class AgentTurn:
         )
         if self._guard is not None:
             self._guard.enter(turn.session.id)
+        await self._enter_session(turn.session.id)
         notice = await self._notice(turn, message)
         can_notify = registry.platform(message.source.platform).notify and self._delivers
         if notice is not None and notice.notify and notice.had_activity and can_notify:
@@ -164,6 +172,19 @@ class AgentTurn:
             raise
         finally:
             self._metrics.turn_ended(message.source.platform, outcome, time.monotonic() - started)
+
+    async def _enter_session(self, session_id: str) -> None:
+        """Take the model and the prompt that the session has of its own."""
+        configured = self._configured
+        if not configured.models and configured.prompt is None:
+            return
+        own = await self._store.agent_choices.of_session(session_id)
+        self._agent = configured.with_model(self._model or own.model)
+        if own.prompt is not None:
+            self._prompt = own.prompt
+        elif configured.prompt is not None:
+            text = await asyncio.to_thread(configured.prompt.current)
+            self._prompt = await self._store.agent_choices.begin_prompt(session_id, text)
 
     async def _run_answered_calls(
         self, turn: TurnControl, request: Request, message: MessageToAnswer
@@ -398,7 +419,12 @@ class AgentTurn:
         async def steer() -> Sequence[str]:
             return await self._steer(turn, message)
 
-        parts = (turn.context_prompt, await self._memories(turn), self._instructions)
+        parts = (
+            self._prompt,
+            turn.context_prompt,
+            await self._memories(turn),
+            self._instructions,
+        )
         return Request(
             text=message.text,
             history=history,

@@ -11,6 +11,7 @@ from tertulia import aio
 from tertulia.agents.base import Agent, Tool
 from tertulia.errors import Error
 from tertulia.gateway.adapters import Adapters
+from tertulia.gateway.agent_table import AgentTable, ConfiguredAgent
 from tertulia.gateway.expiry import ExpiryWatcher, Flush
 from tertulia.gateway.image_describer import ImageDescriber
 from tertulia.gateway.pipeline import Pipeline
@@ -30,7 +31,8 @@ log = logging.getLogger("tertulia.gateway")
 class Gateway:
     """One node. Many nodes may share one PostgreSQL database; any of them may die at any moment.
 
-    `folder` is where the results of schedules are written whose target is `local`.
+    `agent` answers everywhere, unless `agents` has several. `folder` is where the results of
+    schedules are written whose target is `local`.
     """
 
     def __init__(
@@ -46,14 +48,16 @@ class Gateway:
         processes: ProcessRegistry | None = None,
         describer: ImageDescriber | None = None,
         mcp: McpServers | None = None,
+        agents: AgentTable | None = None,
     ) -> None:
         self.store = store
-        self.agent = agent
+        self.agents = agents or AgentTable([ConfiguredAgent(store.settings.agent, agent)])
+        self.agent = self.agents.main.agent
         self.settings = settings or GatewaySettings()
         self.adapters = Adapters(adapters)
         self.pipeline = Pipeline(
             store,
-            agent,
+            self.agents,
             self.adapters,
             self.settings,
             tuple(tools),
@@ -140,7 +144,7 @@ class Gateway:
 
     async def _close(self) -> None:
         closers = [(adapter.name, adapter.close) for adapter in self.adapters.values()]
-        closers += [(self.agent.name, self.agent.close)]
+        closers += [("agents", self.agents.close)]
         closers += [("media", self.pipeline.media_preparer.close)]
         if self.pipeline.describer is not None:
             closers += [("describer", self.pipeline.describer.close)]

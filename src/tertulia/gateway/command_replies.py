@@ -20,6 +20,7 @@ GROUPS: Final = {
     "Messages": ("undo", "redo", "retry", "stop", "compress", "history", "search", "export"),
     "State": ("status", "usage", "queue", "policy", "ps", "whoami"),
     "Later and elsewhere": ("schedule", "memory", "link", "pair"),
+    "Who answers": ("agent", "model"),
     "Approvals": ("approve", "deny", "approvals"),
 }
 _MORE: Final = "More"

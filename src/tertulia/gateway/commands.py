@@ -18,12 +18,14 @@ from tertulia.core.text import format
 from tertulia.core.text.prompt_safe import clean_for_prompt
 from tertulia.errors import AccessDenied, ConfigError, Duplicate, Error, IllegalMove, NotFound
 from tertulia.gateway import (
+    agent_commands,
     approval_commands,
     command_replies,
     memory_tool,
     people_commands,
     schedule_tool,
 )
+from tertulia.gateway.agent_table import AgentTable
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.base import MenuEntry
 from tertulia.processes import messages as process_messages
@@ -48,6 +50,7 @@ class CommandContext(NamedTuple):
     source: Source
     settings: GatewaySettings
     role: Role
+    agents: AgentTable | None = None
 
     @property
     def key(self) -> str:
@@ -84,6 +87,12 @@ class CommandContext(NamedTuple):
         declined = [] if session is None else self.store.approvals.decline(session.id, reason)
         return approval_commands.describe_declined(declined)
 
+    def choice(self) -> agent_commands.Choice:
+        """Return what /agent and /model need; raise `IllegalMove` if the agents are unknown."""
+        if self.agents is None:
+            raise IllegalMove("The agents are not known here.", hint="Ask in the chat.")
+        return agent_commands.Choice(self.store, self.source, self.role, self.actor, self.agents)
+
     def require(self, role: Role) -> None:
         """Raise `AccessDenied` if the person has a lower role."""
         if ROLES.index(self.role) > ROLES.index(role):
@@ -104,7 +113,8 @@ Run = Callable[[CommandContext, str], CommandReply]
 class Command(NamedTuple):
     """One row of the command table.
 
-    `is_immediate`: it only reads, so it does not wait for a turn to end. `is_repeatable`: running
+    `is_immediate`: it only reads, or changes what later messages find when they come in, so it does
+    not wait for a turn to end. `is_repeatable`: running
     it twice has the same effect as once, so it is run again if a node died while running it.
     """
 
@@ -395,6 +405,14 @@ def _approvals(context: CommandContext, argument: str) -> CommandReply:
     )
 
 
+def _agent(context: CommandContext, argument: str) -> CommandReply:
+    return CommandReply(agent_commands.run_agent(context.choice(), argument))
+
+
+def _model(context: CommandContext, argument: str) -> CommandReply:
+    return CommandReply(agent_commands.run_model(context.choice(), argument))
+
+
 def _queue(context: CommandContext, argument: str) -> CommandReply:
     items = context.store.inbox.find(key=context.key, state="waiting", limit=20).items
     waiting = [item for item in items if item.resumes is None]
@@ -585,6 +603,10 @@ TABLE: tuple[Command, ...] = (
             "plan tasks for later", _schedule, role=schedule_tool.ROLE),
     Command("memory", "/memory [add TEXT|edit N TEXT|forget N|accept N|on|off]",
             "show and change what I remember of you", _memory, role=memory_tool.ROLE),
+    Command("agent", "/agent [NAME]", "show or choose who answers in this chat", _agent,
+            role="member", is_immediate=True),
+    Command("model", "/model [NAME]", "show or choose the model of this conversation", _model,
+            role="member", is_repeatable=True),
     Command("link", "/link [CODE|confirm|off]", "share one conversation between two chats", _link),
     Command("pair", "/pair [CODE|refuse PERSON]", "let somebody write to me", _pair, role="owner"),
     Command("whoami", "/whoami", "show your name and role", _whoami, is_immediate=True),

@@ -19,6 +19,7 @@ from tertulia.core.history.model_traits import ModelTraits
 from tertulia.core.memory import split_lines
 from tertulia.core.session import Session
 from tertulia.errors import AgentFailed, Error, IllegalMove
+from tertulia.gateway.agent_table import AgentTable
 
 log = logging.getLogger("tertulia.gateway")
 
@@ -33,18 +34,23 @@ _LOOKED_THROUGH = 2000  # newest messages that are looked through for foreign co
 
 
 class MemoryFlush:
-    """Asks an agent what should be remembered of a session, and stores it as memories."""
+    """Asks an agent what should be remembered of a session, and stores it as memories.
+
+    With `agents`, each session's own agent is asked.
+    """
 
     def __init__(
         self,
         store: aio.Store,
         agent: Agent,
         *,
+        agents: AgentTable | None = None,
         max_tokens: int = 16_000,
         seconds: float = 120.0,
     ) -> None:
         self._store = store
         self._agent = agent
+        self._agents = agents
         self._max_tokens = max_tokens
         self._seconds = seconds
 
@@ -69,9 +75,10 @@ class MemoryFlush:
     async def _ask(self, session: Session) -> str | None:
         """Return the agent's answer to `QUESTION`, or None if it gave none."""
         answer: str | None = None
+        agent = self._agent if self._agents is None else self._agents.of(session.origin).agent
         try:
             request = self._request(session)
-            async with asyncio.timeout(self._seconds), running(self._agent, request) as events:
+            async with asyncio.timeout(self._seconds), running(agent, request) as events:
                 async for event in events:
                     if isinstance(event, Step | ModelUsage) and event.usage is not None:
                         await self._store.usage.add(session.id, event.usage)
@@ -82,7 +89,7 @@ class MemoryFlush:
         except Error:
             raise
         except Exception as bug:
-            log.exception("the agent %s has a bug", self._agent.name)
+            log.exception("the agent %s has a bug", agent.name)
             raise AgentFailed("The agent failed with an unexpected error.") from bug
         return answer
 

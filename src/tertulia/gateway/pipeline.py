@@ -20,7 +20,9 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import msgspec
 
 from tertulia import aio
 from tertulia.agents.base import Agent, Tool, traits_of
@@ -32,6 +34,7 @@ from tertulia.errors import AgentError, BudgetExceeded, Error, LimitExceeded, To
 from tertulia.gateway import access, commands, memory_tool, replies, schedule_tool
 from tertulia.gateway.account_pauses import AccountPauses
 from tertulia.gateway.adapters import Adapters
+from tertulia.gateway.agent_table import AgentTable
 from tertulia.gateway.agent_turn import AgentTurn, MessageToAnswer
 from tertulia.gateway.deliveries import DeliveryWorker
 from tertulia.gateway.image_describer import ImageDescriber
@@ -63,6 +66,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tertulia.gateway")
 
+U = TypeVar("U", Incoming, Changed)
+
 _NEWEST = 200  # messages in which the text of a turn that continues is looked for
 _ALBUM_SECONDS = 1.5  # between two messages of an album
 
@@ -88,7 +93,7 @@ class Pipeline:
     def __init__(
         self,
         store: aio.Store,
-        agent: Agent,
+        agents: AgentTable,
         adapters: Adapters,
         settings: GatewaySettings,
         tools: tuple[Tool, ...] = (),
@@ -98,7 +103,7 @@ class Pipeline:
         mcp: McpServers | None = None,
     ) -> None:
         self.store = store
-        self.agent = agent
+        self.agents = agents
         self.adapters = adapters
         self.settings = settings
         self.tools = tools
@@ -175,11 +180,18 @@ class Pipeline:
         """
         match update:
             case Incoming():
-                await self._receive_message(update)
+                await self._receive_message(await self._with_agent(update))
             case Changed():
-                await self._receive_change(update)
+                await self._receive_change(await self._with_agent(update))
             case Settled():
                 await self._receive_outcome(update)
+
+    async def _with_agent(self, update: U) -> U:
+        """Return an update whose source names the agent that answers there now."""
+        if not self.store.settings.agents:
+            return update
+        source = await self.store.agent_choices.resolve(update.source)
+        return msgspec.structs.replace(update, source=source)
 
     async def _receive_change(self, change: Changed) -> None:
         """Change or withdraw a message that still waits; afterwards nothing happens."""
@@ -361,7 +373,7 @@ class Pipeline:
         self, source: Source, command: commands.ParsedCommand
     ) -> commands.CommandReply:
         role = await self.store.run_batched(self._role, source)
-        context = commands.CommandContext(self.store.sync, source, self.settings, role)
+        context = commands.CommandContext(self.store.sync, source, self.settings, role, self.agents)
         return await asyncio.to_thread(commands.run, context, command)
 
     def _gives_up(self, item: InboxItem, problem: Error) -> bool:
@@ -375,7 +387,7 @@ class Pipeline:
     async def _run_turn(self, item: InboxItem, message: UserMessage) -> bool:
         """Answer a message in a turn; return whether the answer settled the inbox item too."""
         files = await self._fetch_files(item, message.media)
-        prepared = await self.prepare_files(message.text, files)
+        prepared = await self.prepare_files(item.source, message.text, files)
         await self._report_unusable_files(item, prepared)
         agent_turn = await self._agent_turn(item)
         turn = self.store.turn_control(
@@ -421,12 +433,26 @@ class Pipeline:
                 )  # fmt: skip
         return files
 
-    async def prepare_files(self, text: str | None, files: Sequence[Any]) -> PreparedMessage:
-        """Return a message with what the model gets of its files."""
-        traits = traits_of(self.agent)
+    async def prepare_files(
+        self, source: Source, text: str | None, files: Sequence[Any]
+    ) -> PreparedMessage:
+        """Return a message with what the model that answers a source gets of its files."""
+        traits = traits_of(await self._agent_now(source)) if files else None
         is_blind = traits is not None and not traits.sees_images
         describe = self.describer.describe if self.describer and is_blind else None
         return await self.media_preparer.prepare(text, files, describe=describe)
+
+    async def _agent_now(self, source: Source) -> Agent:
+        """Return the agent that answers a source, with the model of its current session."""
+        entry = self.agents.of(source)
+        if not entry.models:
+            return entry.agent
+        key = await self.store.sessions.conversation(source)
+        session = await self.store.sessions.current(key)
+        if session is None:
+            return entry.agent
+        own = await self.store.agent_choices.of_session(session.id)
+        return entry.with_model(own.model)
 
     async def _report_unusable_files(self, item: InboxItem, prepared: PreparedMessage) -> None:
         """Tell the person about each file that no model gets."""
@@ -482,7 +508,7 @@ class Pipeline:
         guard = self.guard_for(source, role, tools, is_attended=is_attended, target=target)
         return AgentTurn(
             self.store,
-            self.agent,
+            self.agents.of(source),
             self.adapters.of(source.platform, source.account),
             self.settings,
             tools,
@@ -544,14 +570,19 @@ class Pipeline:
                 tools += memory_tool.tools(self.store, source, key, role)
         if self.mcp is not None:
             tools += await self.mcp.tools_for(role)
+        return self.agents.of(source).filter_tools(
+            (*tools, *self._process_tools(source, key, role))
+        )
+
+    def _process_tools(self, source: Source, key: str, role: Role) -> tuple[Tool, ...]:
         if self.processes is None:
-            return tools
+            return ()
         from tertulia.processes.agent_tools import tools_for  # needs a Unix
 
         # Without an adapter nothing can be sent to the chat: then news of a program go into the
         # conversation.
         origin = source if self.adapters.serves(source) else None
-        return (*tools, *tools_for(self.processes, origin, key, role))
+        return tools_for(self.processes, origin, key, role)
 
     # -- deliver: send what is in the outbox
 

@@ -49,7 +49,8 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
     text. `tools` of the caller are offered instead of the gateway's own. `origin` is the creator of
     the schedule that makes the request: news of programs it starts are sent there, and the agent
     cannot create schedules. `target` is where the answer goes if the turn has to wait for an
-    approval and continues later; None: it is only stored.
+    approval and continues later; None: it is only stored. `model` is one of the agent's models that
+    answers this request; None: that of the session.
     """
 
     source: Source
@@ -62,6 +63,7 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
     instructions: str = ""
     origin: Source | None = None
     target: str | None = None
+    model: str | None = None
     stop: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
 
@@ -134,6 +136,10 @@ class Responder:
 
         Raises `LimitExceeded` if too many turns are running, unless a schedule makes the request.
         """
+        if request.origin is None:
+            # A schedule has stored its agent, and none if that is the main one.
+            source = await self.store.agent_choices.resolve(request.source)
+            request = msgspec.structs.replace(request, source=source)
         async with self._pipeline.slots.slot(
             claim_person(request.origin or request.source),
             seconds=self._wait,
@@ -153,8 +159,9 @@ class Responder:
 
         Raises `LimitExceeded` if too many turns are running.
         """
+        agent = self._pipeline.agents.of(source).agent
         async with self._pipeline.slots.slot(claim_person(source), seconds=self._wait):
-            text, usages = await ask_aside(self._pipeline.agent, messages, system=instructions)
+            text, usages = await ask_aside(agent, messages, system=instructions)
         total = Usage()
         for usage in usages:
             await self.store.usage.add(session_id, usage)
@@ -183,7 +190,7 @@ class Responder:
         if not request.media:
             return PreparedMessage(text=request.text, files=[])
         files = await store_files(self.store, request.media)
-        return await self._pipeline.prepare_files(request.text, files)
+        return await self._pipeline.prepare_files(request.source, request.text, files)
 
     async def _store_past(self, request: AgentRequest) -> None:
         """Store the earlier messages, if the transcript is empty."""
@@ -193,13 +200,14 @@ class Responder:
             session = await self.store.sessions.open(request.source)
             transcript = self.store.transcript(session.id)
             if await transcript.count() == 0:
-                await transcript.extend([await self._prepare_past(old) for old in request.past])
+                past = [await self._prepare_past(request.source, old) for old in request.past]
+                await transcript.extend(past)
 
-    async def _prepare_past(self, message: dict[str, Any]) -> dict[str, Any]:
+    async def _prepare_past(self, source: Source, message: dict[str, Any]) -> dict[str, Any]:
         stored = await store_files_of(self.store, message)
         if not stored.get("media"):
             return stored
-        prepared = await self._pipeline.prepare_files(stored["content"], stored["media"])
+        prepared = await self._pipeline.prepare_files(source, stored["content"], stored["media"])
         return {**stored, "content": prepared.text or "", "media": prepared.files}
 
     async def _continue(self, request: AgentRequest, observe: Observe | None) -> AgentReply:
@@ -294,7 +302,7 @@ class Responder:
             )
         return AgentTurn(
             pipeline.store,
-            pipeline.agent,
+            pipeline.agents.of(request.source),
             None,
             pipeline.settings,
             tools,
@@ -304,6 +312,7 @@ class Responder:
             observe=observer,
             guard=guard,
             media=pipeline.media_preparer,
+            model=request.model,
         )
 
     @contextlib.asynccontextmanager

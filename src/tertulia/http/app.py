@@ -58,9 +58,8 @@ class Api:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The names by which a request may call the agent: its own, and that of its model."""
-        names = (self.agent_name, getattr(self.gateway.agent, "model", None))
-        return tuple(dict.fromkeys(name for name in names if isinstance(name, str)))
+        """The names that a request may ask for: agents and their models, the usual one first."""
+        return tuple(dict.fromkeys((self.agent_name, *self.gateway.agents.selections())))
 
     def token_of(self, name: str) -> Token | None:
         """Return the token of that name, or None."""

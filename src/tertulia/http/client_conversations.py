@@ -10,7 +10,7 @@ whole conversation too, so it is compared in the same way, within that chat.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -20,7 +20,7 @@ from tertulia.core.source import Source
 from tertulia.errors import Error
 from tertulia.gateway.request_reply import AgentReply
 from tertulia.http import conversation_id
-from tertulia.http.auth import API
+from tertulia.http.auth import API, Caller
 from tertulia.http.awaited_turn import MessageName
 from tertulia.http.chat_chain import ChatChain, split_newest
 from tertulia.http.routing import ApiCall
@@ -83,18 +83,50 @@ async def choose_conversation(
     messages: Sequence[Any],
     *names: Any,
     streams: bool,
+    agent: str | None = None,
 ) -> ClientConversation:
-    """Return the conversation of a request; fork one if the request goes back in it."""
+    """Return the conversation of a request; fork one if the request goes back in it.
+
+    `agent` is the one that the request asks for; None: the one that routes choose.
+    """
     named = conversation_id.choose_conversation(call.request, message.id, *names)
-    person = _person(call)
+    client = await _client(call, agent)
     if named.is_stored:
-        return ClientConversation(
-            name=named.id, source=_source(call, named.id, person), is_stored=True
-        )
-    choice = _Choice(call, message, messages, person, streams=streams)
+        return ClientConversation(name=named.id, source=client.source(named.id), is_stored=True)
+    choice = _Choice(call, message, messages, client, streams=streams)
     chosen = await choice.make(named.id)
     call.api.choices.put(call.caller.name, message, chosen.name)
     return chosen
+
+
+class _Client(NamedTuple):
+    """Who makes a request, and which agent answers."""
+
+    caller: Caller
+    person: str | None
+    agent: str | None
+    main: str
+
+    def source(self, chat: str) -> Source:
+        """Return the source of a conversation of this client."""
+        source = self.caller.source(API, chat)
+        return source.with_fields(user_id=self.person or source.user_id, agent=self.agent)
+
+    @property
+    def chain_owner(self) -> str:
+        """Whose conversations are looked up: those of one person with one agent."""
+        agent = f"\0{self.agent}" if self.agent not in (None, self.main) else ""
+        return f"{self.caller.name}\0{self.person}{agent}"
+
+
+async def _client(call: ApiCall, agent: str | None) -> _Client:
+    store = call.api.store
+    client = _Client(call.caller, _person(call), None, store.settings.agent)
+    if not store.settings.agents:
+        return client
+    if agent is None:
+        agent = (await store.agent_choices.resolve(client.source(""))).agent
+    return client._replace(agent=agent)
 
 
 class _Choice:
@@ -105,17 +137,17 @@ class _Choice:
         call: ApiCall,
         message: MessageName,
         messages: Sequence[Any],
-        person: str | None,
+        client: _Client,
         *,
         streams: bool,
     ) -> None:
         self._call = call
         self._store = call.api.store
         self._message = message
-        self._person = person
+        self._client = client
         self._streams = streams
         self._before, self._newest = split_newest(messages)
-        self._chain = ChatChain(call.api.derive_key("chat chains"), f"{call.caller.name}\0{person}")
+        self._chain = ChatChain(call.api.derive_key("chat chains"), client.chain_owner)
         self._chain.add_all(self._before)
         self._digest = self._chain.digest
         self._is_first = self._chain.is_empty
@@ -129,7 +161,7 @@ class _Choice:
             return self._result(earlier or chat or new_name)
         if chat is not None:
             return await self._choose_in_chat(chat)
-        if self._is_first or self._person is None:
+        if self._is_first or self._client.person is None:
             return self._result(new_name)
         match = await self._store.chat_chains.find(self._digest)
         if match is None:
@@ -140,7 +172,7 @@ class _Choice:
 
     async def _choose_in_chat(self, chat: str) -> ClientConversation:
         """Choose within a chat of Open WebUI, which sends its titles and tags with the same id."""
-        source = _source(self._call, chat, self._person)
+        source = self._client.source(chat)
         key = await self._store.sessions.conversation(source)
         session = await self._store.sessions.current(key)
         has_begun = session is not None and await self._store.transcript(session.id).count() > 0
@@ -171,8 +203,8 @@ class _Choice:
             self._chain.add(str(self._newest.get("role")), text_of(self._newest))
         return ClientConversation(
             name=name,
-            source=_source(self._call, name, self._person),
-            chain=self._chain if self._newest is not None and self._person is not None else None,
+            source=self._client.source(name),
+            chain=self._chain if self._newest is not None and self._client.person else None,
         )
 
 
@@ -183,8 +215,3 @@ def _person(call: ApiCall) -> str | None:
         return call.caller.name
     value = call.request.headers.get(token.person_header or "")
     return None if not value else conversation_id.check_name(token.person_header or "", value)
-
-
-def _source(call: ApiCall, chat: str, person: str | None) -> Source:
-    source = call.caller.source(API, chat)
-    return source if person is None else source.with_fields(user_id=person)

@@ -16,6 +16,7 @@ from tertulia.core.message import ToolCall
 from tertulia.core.text.text_buffer import TextBuffer
 from tertulia.core.usage import Usage
 from tertulia.errors import ConfigError, Error, NotFound
+from tertulia.gateway.agent_table import ModelSelection
 from tertulia.gateway.request_reply import AgentReply, AgentRequest
 from tertulia.http import conversation_id, openai_requests
 from tertulia.http.awaited_turn import MessageName, reply_to
@@ -137,13 +138,14 @@ async def list_models(call: ApiCall) -> ModelList:
     return ModelList(tuple(ModelInfo(id=name) for name in call.api.models))
 
 
-def _check_model(call: ApiCall, model: str | None) -> str:
-    """Return the model of a request, by default the agent; raise `NotFound` for an unknown one."""
-    if model is not None and model not in call.api.models:
+def _select_model(call: ApiCall, model: str | None) -> ModelSelection:
+    """Return what the model of a request stands for; raise `NotFound` for an unknown one."""
+    selections = call.api.gateway.agents.selections()
+    if model is not None and model not in selections:
         raise NotFound(
             f"There is no model {model[:100]!r}.", hint=f"Use: {', '.join(call.api.models)}."
         )
-    return model or call.api.agent_name
+    return ModelSelection() if model is None else selections[model]
 
 
 def _refuse_options(body: CompletionRequest | ResponseRequest) -> None:
@@ -182,8 +184,9 @@ def _prepare(call: ApiCall, conversation: ClientConversation,
         results=chat.results,
         tools=openai_requests.parse_tools(body.tools),
         instructions="\n\n".join(filter(None, (instructions, chat.instructions))),
+        model=_select_model(call, body.model).model,
     )
-    return _PreparedTurn(request, conversation, message, _check_model(call, body.model))
+    return _PreparedTurn(request, conversation, message, body.model or call.api.agent_name)
 
 
 def _start_stream(call: ApiCall, prepared: _PreparedTurn) -> StreamedTurn:
@@ -201,8 +204,9 @@ async def complete_chat(call: ApiCall) -> Response:
     message = call.api.repeated.choose_message(call.request, call.caller.name, body)
     _refuse_options(body)
     conversation = await choose_conversation(
-        call, message, body.messages, body.conversation, streams=bool(body.stream)
-    )
+        call, message, body.messages, body.conversation,
+        streams=bool(body.stream), agent=_select_model(call, body.model).agent,
+    )  # fmt: skip
     prepared = _prepare(call, conversation, message, messages=body.messages, body=body)
     if not body.stream:
         reply = await prepared.reply(call)
@@ -296,6 +300,7 @@ async def create_response(call: ApiCall) -> Response:
         _conversation_name(body.conversation),
         conversation_id.conversation_of_response(key, previous) if previous else None,
         streams=bool(body.stream),
+        agent=_select_model(call, body.model).agent,
     )
     prepared = _prepare(
         call, conversation, message, messages=messages, body=body, instructions=body.instructions

@@ -2,7 +2,8 @@
 
 `/agent` chooses for a chat, `/model` for a session. Routes of the configuration decide where nobody
 has chosen. The text of an agent's prompt files is stored with the first turn of a session, so that
-the beginning of its prompt stays the same when a file changes.
+the beginning of its prompt stays the same when a file changes. A source names its agent: see
+decision 0036.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import hashlib
 import msgspec
 
 from tertulia.core import keys, validate
-from tertulia.core.route import decide_agent
+from tertulia.core.agent_route import decide_agent
 from tertulia.core.source import Source
 from tertulia.core.text.storable import storable
 from tertulia.errors import NotFound

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tertulia.core.route import Route
+from tertulia.core.agent_route import AgentRoute
 from tertulia.core.source import Source
 from tertulia.errors import IllegalMove, NotFound
 from tertulia.records.agent_choices import SessionAgent
@@ -12,8 +12,8 @@ from tertulia.store import Store
 from tertulia.testing.fixtures import Handles, dm
 
 _ROUTES = (
-    Route(agent="support", platform="telegram", chat="-100"),
-    Route(agent="eyes", person="telegram:carl"),
+    AgentRoute(agent="support", platform="telegram", chat="-100"),
+    AgentRoute(agent="eyes", person="telegram:carl"),
 )
 
 

@@ -11,7 +11,7 @@ from tertulia.core.source import Source
 from tertulia.errors import ConfigError
 
 
-class Route(msgspec.Struct, frozen=True, kw_only=True):
+class AgentRoute(msgspec.Struct, frozen=True, kw_only=True):
     """One route; the first that matches decides. A key that is not set matches everything.
 
     agent      the name of the agent that answers
@@ -56,7 +56,7 @@ def decide_agent(
     source: Source,
     *,
     chosen: str | None,
-    routes: Sequence[Route],
+    routes: Sequence[AgentRoute],
     main: str,
     others: Collection[str],
 ) -> str:

@@ -1,0 +1,74 @@
+"""Several API keys of one server: a session keeps to one, and goes on with the next if it fails.
+
+Prompt caches of providers belong to a key's account, so a session does not change its key without
+need. A key that was refused rests for a while, and is tried again: limits end, bills are paid.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from tertulia.core.backoff import Backoff
+from tertulia.errors import AgentError
+
+_REFUSED_STATUSES: Final = (401, 402, 403, 429)
+_REST: Final = Backoff(first=30, longest=300)
+
+
+class KeyRing:
+    """The keys of one agent, and which of them rest."""
+
+    def __init__(self, keys: Sequence[str], *, now: Callable[[], float] = time.monotonic) -> None:
+        self._keys = tuple(keys)
+        self._now = now
+        self._failures = dict.fromkeys(self._keys, 0)
+        self._rests_until = dict.fromkeys(self._keys, 0.0)
+
+    def choose(self, session_id: str) -> KeyChoice:
+        """Return the keys in the order in which a session tries them."""
+        keys = self._keys
+        first = zlib.crc32(session_id.encode()) % len(keys) if keys else 0
+        order = [*keys[first:], *keys[:first]]
+        return KeyChoice(self, sorted(order, key=self._is_resting))
+
+    def rest(self, key: str) -> None:
+        """Let a key rest that was refused."""
+        self._failures[key] += 1
+        self._rests_until[key] = self._now() + _REST.delay(self._failures[key], 0.0)
+
+    def restore(self, key: str) -> None:
+        """Use a key again without a rest."""
+        self._failures[key], self._rests_until[key] = 0, 0.0
+
+    def _is_resting(self, key: str) -> bool:
+        return self._now() < self._rests_until[key]
+
+
+class KeyChoice:
+    """The key of one call; `current` is None if the agent has no key."""
+
+    def __init__(self, ring: KeyRing, keys: Sequence[str]) -> None:
+        self._ring = ring
+        self._keys = list(keys)
+
+    @property
+    def current(self) -> str | None:
+        return self._keys[0] if self._keys else None
+
+    def worked(self) -> None:
+        """Note that the server accepted the key."""
+        if self._keys:
+            self._ring.restore(self._keys[0])
+
+    def replace_after(self, problem: AgentError) -> bool:
+        """Go on with the next key if this one was refused; return whether there is another.
+
+        Refused is a key that is wrong, has no money or no right, or has reached a limit.
+        """
+        if len(self._keys) < 2 or problem.status not in _REFUSED_STATUSES:
+            return False
+        self._ring.rest(self._keys.pop(0))
+        return True
