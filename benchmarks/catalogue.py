@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from benchmarks.report import Row
 from benchmarks.rows import (
     callers,
+    console,
     crowd,
     disk,
     exchange,
@@ -39,4 +40,5 @@ ROWS: dict[str, Callable[[RunContext], Sequence[Row]]] = {
     "processes": processes.run,
     "gateway": gateway.run,
     "crowd": crowd.run,
+    "console": console.run,
 }

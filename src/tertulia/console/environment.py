@@ -1,7 +1,8 @@
 """The templates of the console, and the filters that write values for people.
 
-Everything a template writes is escaped. Only `Markup` is not, and only `markdown_html.py` and the
-filters here make it, of parts that they have escaped themselves.
+Everything a template writes is escaped. Only `Markup` is not. Only `markdown_html.py` and the
+filters here make it, of parts that they have escaped themselves, and `page_definition.py`, of rows
+that a template has written.
 """
 
 from __future__ import annotations

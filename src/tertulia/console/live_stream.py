@@ -71,7 +71,7 @@ async def _events(
         caller = await page.check()
         if (caller.name, caller.role) != key[:2]:
             return  # the browser connects again, with its new rights
-        loaded = await watch.load(key, partial(page.load, caller), is_aged=is_aged)
+        loaded = await watch.load(key, partial(_load, page, caller), is_aged=is_aged)
         parts = loaded.fragments(page.rows, page.shared)
         if different := changed_parts(parts, last):
             last = digest_of(parts)
@@ -85,3 +85,10 @@ async def _events(
                 still_at = clock() + _STILL_SECONDS
                 await page.check()
         is_aged = not is_changed
+
+
+async def _load(page: LivePage, caller: Caller) -> LoadedPage:
+    """Load a page and write its parts: both count for the rest after it."""
+    loaded = await page.load(caller)
+    loaded.fragments(page.rows, page.shared)
+    return loaded

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
+from markupsafe import Markup
 from starlette.requests import Request
 
 from tertulia.console.environment import render_block, render_template
@@ -159,9 +160,15 @@ class LoadedPage:
             parts[name] = render_block(self.page.template, name, context)
         return parts
 
+    def _row_html(self, shared: Mapping[str, Any]) -> dict[str, Markup]:
+        """Return the rows by id, as the templates have written and escaped them: once for all."""
+        parts = self.fragments(self.row_ids, shared)
+        return {number: Markup(parts[f"row-{number}"]) for number in self.row_ids}  # noqa: S704
+
     def regions(self, shared: Mapping[str, Any]) -> dict[str, str]:
         """Return the HTML of every changing part as after a reload: lists in their new order."""
         context = {**shared, **self.values, "added": 0, "gone": 0, "address": self.address}
+        context["row_html"] = self._row_html(shared)
         names = [*self.page.live, *(["live_list"] if self.page.rows else [])]
         names += [f"live_{self.page.part}"] if self.page.part else []
         parts = {name: render_block(self.page.template, name, context) for name in names}
@@ -175,6 +182,7 @@ class LoadedPage:
             **shared,
             **self.values,
             "page": self.page,
+            "row_html": self._row_html(shared),
             "address": self.address,
             "live_address": self.live_address(shared) if self.page.is_live else None,
             "added": 0,

@@ -48,10 +48,23 @@
     }, 60);
   };
   let current = null;
-  const source = new EventSource(root.dataset.events);
-  const on = (name, handle) => source.addEventListener(name, (event) => handle(event.data ? JSON.parse(event.data) : {}));
-  source.addEventListener("open", () => { setLiveness("Live."); refresh(); });
-  source.addEventListener("error", () => lost());
+  // A tab in the background lets its stream go: a browser has six connections for a host.
+  let source = null;
+  const handlers = {};
+  const on = (name, handle) => {
+    handlers[name] = (event) => handle(event.data ? JSON.parse(event.data) : {});
+  };
+  const connect = () => {
+    source = new EventSource(root.dataset.events);
+    source.addEventListener("open", () => { setLiveness("Live."); refresh(); });
+    source.addEventListener("error", () => lost());
+    for (const name in handlers) source.addEventListener(name, handlers[name]);
+  };
+  document.addEventListener("visibilitychange", () => {
+    source?.close();
+    source = null;
+    if (!document.hidden) connect();
+  });
   on("began", () => { current = null; });
   on("delta", (data) => {
     if (!current) {
@@ -75,6 +88,8 @@
     refresh();
     toEnd();
   });
+
+  connect();
 
   // The answer may be here before the request has ended, so the message is shown when it is sent.
   let sent = null;

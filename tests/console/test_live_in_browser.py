@@ -1,0 +1,123 @@
+"""Open pages stay right: many tabs, another node, all without a reload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+import tertulia
+from tertulia import Source
+from tests.console.console_process import console_process
+from tests.console.served_console import ServedConsole, served_console
+from tests.console.test_kill_in_browser import free_port
+from tests.http.served_gateway import SECRETS
+from tests.servers.browser import WatchedContext
+from tests.servers.cut_proxy import cut_proxy
+from tests.servers.postgres import Server
+
+pytestmark = pytest.mark.check
+
+Profile = Callable[..., WatchedContext]
+ANA = Source("telegram", "42", user_id="42", user_name="Ana")
+
+
+def exchange(store: tertulia.Store, number: int) -> str:
+    """Say something and answer it; return the id of the session."""
+    with store.turn(ANA, f"question {number}", message_id=f"{number}") as turn:
+        turn.add_assistant(f"answer {number}")
+    return turn.session.id
+
+
+def sign_in(page: Page) -> None:
+    """Sign in with the owner's token, on the page itself."""
+    page.goto("/console/enter")
+    page.get_by_text("I have a token").click()
+    page.get_by_label("Token").fill(SECRETS["root"])
+    page.get_by_role("button", name="Sign in with the token").click()
+    page.wait_for_url("**/console/")
+
+
+def set_hidden(page: Page, is_hidden: bool) -> None:
+    """Let a page believe that its tab was put into the background, or brought to the front."""
+    page.evaluate(
+        """(isHidden) => {
+          Object.defineProperty(document, "hidden", { configurable: true, get: () => isHidden });
+          document.dispatchEvent(new Event("visibilitychange"));
+        }""",
+        is_hidden,
+    )
+
+
+def is_live(page: Page) -> None:
+    expect(page.locator("#liveness")).to_have_text("Live.")
+
+
+def test_tabs_on_one_session_seven_of_them_and_one_is_looked_at(
+    where: str, profile: Profile
+) -> None:
+    with served_console(where) as console:
+        with console.gateway.store() as store:
+            session = exchange(store, 1)
+        browser = profile(console.url)
+        tabs = [_tab(console, browser, f"/console/sessions/{session}") for _ in range(2)]
+        # Two tabs on one session: what one does, the other shows.
+        tabs[0].get_by_role("button", name="Undo last exchange").click()
+        for tab in tabs:
+            expect(tab.locator(".entry")).to_have_count(0)
+        tabs[1].get_by_role("button", name="Redo").click()
+        for tab in tabs:
+            expect(tab.locator(".entry")).to_have_count(2)
+        # Six connections are all that a browser has for a host: tabs in the background hold none.
+        addresses = ["/console/", "/console/sessions", "/console/deliveries", "/console/nodes"]
+        for address in addresses:
+            set_hidden(tabs[-1], is_hidden=True)
+            tabs.append(_tab(console, browser, address))
+        set_hidden(tabs[0], is_hidden=True)
+        set_hidden(tabs[-1], is_hidden=True)
+        seventh = _tab(console, browser, f"/console/sessions/{session}")
+        with console.gateway.store() as store:
+            exchange(store, 2)
+        expect(seventh.locator(".entry")).to_have_count(4)
+        set_hidden(seventh, is_hidden=True)
+        expect(tabs[0].locator(".entry")).to_have_count(2)  # nobody looks at it
+        set_hidden(tabs[0], is_hidden=False)
+        expect(tabs[0].locator(".entry")).to_have_count(4)
+        is_live(tabs[0])
+
+
+def _tab(console: ServedConsole, browser: WatchedContext, address: str) -> Page:
+    """Open a tab, and wait until it is live."""
+    page = browser.page() if browser.context.pages else console.sign_in(browser)
+    page.goto(address)
+    is_live(page)
+    return page
+
+
+def test_another_node_goes_on_with_the_page_when_its_node_dies(
+    postgres: Server, profile: Profile
+) -> None:
+    where = postgres.database(postgres.template)
+    with tertulia.open(where) as store:
+        session = exchange(store, 1)
+    with (
+        console_process(where, free_port()) as first,
+        console_process(where, free_port()) as second,
+        cut_proxy(int(first.url.rpartition(":")[2])) as proxy,
+    ):
+        page = profile(proxy.url).page()
+        sign_in(page)
+        page.goto(f"/console/sessions/{session}")
+        is_live(page)
+        page.evaluate("window.isSame = true")
+        first.kill()
+        proxy.resume(int(second.url.rpartition(":")[2]))
+        with tertulia.open(where) as store:
+            exchange(store, 2)
+        expect(page.locator(".entry")).to_have_count(4)
+        is_live(page)
+        page.get_by_role("button", name="Undo last exchange").click()
+        expect(page.locator(".entry")).to_have_count(2)
+        assert page.evaluate("window.isSame") is True
+    postgres.drop(where)
