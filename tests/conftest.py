@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import psycopg_pool.base
@@ -22,11 +23,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import tertulia
+from tests.servers.empty_stores import NewPlace, copy_new_stores
 from tests.servers.postgres import Server, name_in, server
 
 # A pool opens connections in a thread and draws their lifetimes from the global generator.
 # Hypothesis takes that for a strategy that draws from it, so the pool gets its own generator.
 setattr(psycopg_pool.base, "random", random.Random().random)  # noqa: B010
+
+copy_new_stores()
 
 _TIMELESS = settings(deadline=None, suppress_health_check=(HealthCheck.too_slow,), print_blob=True)
 _EXAMPLES = {"default": 40, "check": 25 if os.environ.get("CI") else 50, "slow": 5_000}
@@ -47,14 +51,12 @@ def postgres() -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session", params=["sqlite", "postgres"])
-def new_place(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[], str]:
-    """Gives the place of a new store at every call: for tests that need one for each example."""
+def new_place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> NewPlace:
+    """Gives the place of a new store for a block: for tests that need one for each example."""
     if request.param == "sqlite":
-        return lambda: str(tmp_path_factory.mktemp("store") / "talk.db")
+        return lambda: nullcontext(str(tmp_path_factory.mktemp("store") / "talk.db"))
     running: Server = request.getfixturevalue("postgres")
-    return lambda: running.database(running.template)
+    return running.empty_store
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -64,9 +66,8 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield str(tmp_path / "talk.db")
         return
     running: Server = request.getfixturevalue("postgres")
-    address = running.database(running.template)
-    yield address
-    running.drop(address)
+    with running.empty_store() as address:
+        yield address
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -20,9 +20,8 @@ class TestPostgres(StoreContract):
 
     @pytest.fixture(autouse=True)
     def _database(self, postgres: Server) -> Iterator[None]:
-        self.address = postgres.database(postgres.template)
-        yield
-        postgres.drop(self.address)
+        with postgres.empty_store() as self.address:
+            yield
 
     def connect(self, place: Path, settings: Settings, clock: FakeClock) -> Store:
         return tertulia.open(self.address, settings=settings, clock=clock)

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 from starlette.requests import Request
 
-from tertulia.core.session import Page
 from tertulia.errors import AccessDenied, ConfigError, NotFound
 from tertulia.http.app import Api
 from tertulia.http.auth import Caller
 from tertulia.http.operations import BY_NAME, TABLE, call_operation
+from tertulia.http.sessions import SessionList
 from tertulia.platforms.web import WebAdapter
 from tests.http.served_gateway import ServedGateway, run_in, served_gateway
 
@@ -44,7 +44,7 @@ def call(server: ServedGateway, name: str, caller: Caller, **inputs: Any) -> Any
 
 def test_value_is_what_the_json_is_written_from(server: ServedGateway, ana_session: str) -> None:
     page = call(server, "list_sessions", ROOT, query={"limit": "1", "state": "current"})
-    assert isinstance(page, Page)
+    assert isinstance(page, SessionList)
     with server.client("root") as client:
         response = client.get("/sessions", params={"limit": 1, "state": "current"})
     assert msgspec.json.decode(msgspec.json.encode(page)) == response.json()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from tertulia.core.message import Message
 from tertulia.records.transcript.transcript import Transcript
 from tests.legality import generated_messages
 from tests.legality.validators import faults
+from tests.servers.empty_stores import NewPlace
 
 Body = dict[str, Any]
 
@@ -29,8 +30,9 @@ PLAIN = Style()
 
 
 @pytest.fixture(scope="module")
-def store(new_place: Callable[[], str]) -> Iterator[Store]:
-    with tertulia.open(new_place(), settings=Settings(zone="UTC", durability="fast")) as store:
+def store(new_place: NewPlace) -> Iterator[Store]:
+    settings = Settings(zone="UTC", durability="fast")
+    with new_place() as place, tertulia.open(place, settings=settings) as store:
         yield store
 
 

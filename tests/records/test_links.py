@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from tertulia.http.auth import Caller, Scope
 from tertulia.records.links import LinkedChat
 from tertulia.storage import statements
 from tertulia.testing import FakeClock
+from tests.servers.empty_stores import NewPlace
 
 EVE = Caller("eve", "member")
 CHATS = (
@@ -177,10 +177,10 @@ class Model:
 @settings(max_examples=25)
 @given(st.lists(acts, max_size=16))
 def test_nobody_sees_what_is_not_theirs_in_any_order(
-    new_place: Callable[[], str], steps: list[tuple[str, int, int]]
+    new_place: NewPlace, steps: list[tuple[str, int, int]]
 ) -> None:
-    where, clock = new_place(), FakeClock()
-    with tertulia.open(where, settings=FAST, clock=clock) as store:
+    clock = FakeClock()
+    with new_place() as where, tertulia.open(where, settings=FAST, clock=clock) as store:
         model = Model(store, clock)
         for name, one, other in steps:
             model.act(name, CHATS[one], CHATS[other])

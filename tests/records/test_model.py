@@ -478,7 +478,8 @@ class TwinMachine(StoreMachine):
     server: ClassVar[Server]
 
     def __init__(self) -> None:
-        self.address = self.server.database(self.server.template)
+        self.database = self.server.empty_store()
+        self.address = self.database.__enter__()
         self.seeds = random.Random(7)
         super().__init__()
 
@@ -494,7 +495,7 @@ class TwinMachine(StoreMachine):
         try:
             super().teardown()
         finally:
-            self.server.drop(self.address)
+            self.database.__exit__(None, None, None)
 
 
 def run(machine: type[StoreMachine], runs: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import tertulia
 from tertulia import ConfigError, NotFound, Settings, Source, Store
+from tests.servers.empty_stores import NewPlace
 
 ANA = Source("telegram", "42", user_id="42")
 BOB = Source("telegram", "43", user_id="43")
@@ -76,9 +77,10 @@ people = st.integers(0, 3)
 @settings(max_examples=20)
 @given(st.lists(st.tuples(people, st.sampled_from(["dm", "group", "shared"])), max_size=12))
 def test_nobody_ever_sees_messages_of_another(
-    new_place: Callable[[], str], writes: list[tuple[int, str]]
+    new_place: NewPlace, writes: list[tuple[int, str]]
 ) -> None:
-    with tertulia.open(new_place(), settings=Settings(durability="fast")) as store:
+    settings = Settings(durability="fast")
+    with new_place() as place, tertulia.open(place, settings=settings) as store:
         for who, where in writes:
             source = _source(who, where)
             session = store.sessions.open(source)

@@ -61,6 +61,7 @@ class Server:
         self.template: str | None = None
         self._databases = 0
         self._connection: psycopg.Connection | None = None
+        self._clean: list[EmptyStore] = []
 
     def database(self, template: str | None = None) -> str:
         """Create a database, empty or a copy of `template`; return its address."""
@@ -69,6 +70,23 @@ class Server:
         template_clause = f" template {template} strategy file_copy" if template else ""
         self.execute(f"create database {name}{template_clause}")
         return self.address(name)
+
+    @contextmanager
+    def empty_store(self) -> Iterator[str]:
+        """Yield the address of an empty store, which the next test uses again.
+
+        To empty a database takes a fifth of the time that it takes to create and drop one. One that
+        is still connected to, or whose schema was changed, is dropped.
+        """
+        store = self._clean.pop() if self._clean else EmptyStore(self.database(self.template))
+        try:
+            yield store.address
+        finally:
+            if store.clean():
+                self._clean.append(store)
+            else:
+                store.close()
+                self.drop(store.address)
 
     def execute(self, statement: str) -> None:
         """Run a statement as the administrator, on a connection that is kept."""
@@ -87,6 +105,8 @@ class Server:
         """Close the connection of `execute`."""
         if self._connection is not None:
             self._connection.close()
+        while self._clean:
+            self._clean.pop().close()
 
     def address(self, name: str) -> str:
         parts = psycopg.conninfo.conninfo_to_dict(self.dsn)
@@ -115,6 +135,66 @@ class Server:
     def drop(self, address: str) -> None:
         name = name_in(address)
         self.execute(f"drop database if exists {name} with (force)")
+
+
+class EmptyStore:
+    """A database with an empty store, and how to empty it again."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._connection = psycopg.connect(address, autocommit=True)
+        rows = self._connection.execute(
+            "select relname from pg_class where relnamespace = 'public'::regnamespace"
+            " and relkind = 'r' and relname not in ('installation', 'migrations')"
+        )
+        self._with_rows = " union all ".join(
+            f"select '{table}' where exists (select 1 from {table})" for (table,) in rows
+        )
+        self._schema = self._fingerprint()
+
+    def clean(self) -> bool:
+        """Delete all rows; return False if the database cannot be used again."""
+        try:
+            if not self._is_unused() or self._fingerprint() != self._schema:
+                return False
+            if tables := [table for (table,) in self._connection.execute(self._with_rows)]:
+                self._connection.execute(f"truncate {', '.join(tables)} restart identity")
+            self._connection.execute(
+                "select setval(format('%I', sequencename)::regclass, start_value, false)"
+                " from pg_sequences where last_value is not null"
+            )
+        except psycopg.Error:
+            return False
+        return True
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _is_unused(self) -> bool:
+        """Return whether nobody else is connected; who has just closed is waited for."""
+        for _ in range(20):
+            row = self._connection.execute(
+                "select count(*) from pg_stat_activity where datname = current_database()"
+                " and pid <> pg_backend_pid() and backend_type = 'client backend'"
+            ).fetchone()
+            if row == (0,):
+                return True
+            time.sleep(0.005)
+        return False
+
+    def _fingerprint(self) -> tuple[object, ...]:
+        """Return what a test may have changed besides rows: the schema and the installation."""
+        row = self._connection.execute(
+            "select (select array_agg((oid, relname, relnatts)::text order by oid) from pg_class"
+            " where relnamespace = 'public'::regnamespace),"
+            " (select array_agg(oid::text || prosrc order by oid) from pg_proc"
+            " where pronamespace = 'public'::regnamespace),"
+            " (select array_agg(oid::text || tgenabled::text order by oid) from pg_trigger),"
+            " (select array_agg(installation::text order by name) from installation),"
+            " (select array_agg(migrations::text order by name) from migrations)"
+        ).fetchone()
+        assert row is not None
+        return row
 
 
 def name_in(address: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,15 @@ from tertulia.storage.notify import notifier_of
 
 
 class Handle(DatabaseHandle):
+    def write(self, work: Any, *, lane: str | None = None) -> Any:
+        raise AssertionError("no test writes")
+
+    def _commit_state(self) -> tuple[Any, ...]:
+        return (0,)
+
+    def _is_one_commit(self, before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
+        return before == after
+
     def use(self) -> None:
         self._check_usable()
 

@@ -39,6 +39,7 @@ class DatabaseHandle(ABC):
     def _is_one_commit(self, before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
         """Return whether only one commit lies between two states."""
 
+    # Open pages of the console are woken by this count: decision 0038.
     def count_changes(self) -> int:
         with self._changes_lock:
             self._look_for_changes()

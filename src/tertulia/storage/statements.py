@@ -42,10 +42,14 @@ def _expand(sql: str, raw: dict[str, str]) -> str:
     return _PART.sub(lambda part: _expand(raw[part[1]], raw), sql)
 
 
-def migrations(dialect: str) -> list[tuple[str, str]]:
-    """Return the migrations of a dialect in order, as (name, script)."""
+@cache
+def migrations(dialect: str) -> tuple[tuple[str, str], ...]:
+    """Return the migrations of a dialect in order, as (name, script).
+
+    They are read once per process: every open of a store compares their names.
+    """
     paths = _files(os.path.join(_SQL_FOLDER, dialect, "migrations"))
-    return [(os.path.basename(path).removesuffix(".sql"), _read(path)) for path in paths]
+    return tuple((os.path.basename(path).removesuffix(".sql"), _read(path)) for path in paths)
 
 
 def _files(folder: str) -> list[str]:

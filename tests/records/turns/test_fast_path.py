@@ -47,6 +47,7 @@ from tertulia.records.turns.local_turns import LocalTurns
 from tertulia.storage.base import Params, StatementLost
 from tertulia.testing import FakeClock
 from tests.records.store_inspection import ANA, BEN, call, execute, without_index
+from tests.servers.empty_stores import NewPlace
 from tests.servers.postgres import Server
 
 TEAM = Source("telegram", "-100", chat_type="group", user_id="42", user_name="Ana")
@@ -351,10 +352,13 @@ DECIDED = ("minutes 1500", "reset", "link", "zone", "somebody waits", "left open
 
 
 @pytest.mark.parametrize("name", DECIDED)
-def test_what_has_to_be_decided_takes_the_general_path(
-    new_place: Callable[[], str], name: str
-) -> None:
-    machine_type = type("Machine", (Comparison,), {"places": lambda: (new_place(), new_place())})
+def test_what_has_to_be_decided_takes_the_general_path(new_place: NewPlace, name: str) -> None:
+    with new_place() as fast, new_place() as general:
+        _take_the_general_path(name, fast, general)
+
+
+def _take_the_general_path(name: str, *places: str) -> None:
+    machine_type = type("Machine", (Comparison,), {"places": lambda: places})
     machine: Comparison = machine_type()
     machine.plain_turns(ANA, 1)
     machine.plain_turns(BEN, 1)
