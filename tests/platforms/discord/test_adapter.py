@@ -437,6 +437,24 @@ def test_new_process_resumes_from_what_was_stored(server: DiscordServer) -> None
     assert server.resumes == [first.position.seq]
 
 
+def test_first_private_message_is_not_lost_with_the_session(server: DiscordServer) -> None:
+    """Discord lists no private chats: one that was never seen before could not be read again."""
+
+    async def act(listener: Listener) -> None:
+        listener.failures = [StoreUnavailable("locked", hint="wait") for _ in range(10_000)]
+        server.write(DM, "first")
+        await listener.wait(lambda: len(listener.failures) < 10_000)
+
+    first = play(server, act)
+    server.expire_sessions()
+
+    async def again(listener: Listener) -> None:
+        await listener.wait_texts("first")
+
+    play(server, again, cursor=first.position.cursor)
+    assert server.identifies == 2
+
+
 def test_cursor_of_a_foreign_form_begins_anew(server: DiscordServer) -> None:
     server.write(DM, "before the first start")
 

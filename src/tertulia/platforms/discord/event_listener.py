@@ -173,6 +173,7 @@ class EventListener:
         if event.name == "READY":
             await self._begin(event, receive)
             return
+        await self._note_private_chat(event, receive)
         before = self._position
         self._position = replace(before, seq=event.seq)
         try:
@@ -187,6 +188,15 @@ class EventListener:
             raise
         if time.monotonic() - self._cursor_at > _CURSOR_SECONDS:
             await self._hand_over(Passed(cursor=self._position.cursor), receive)
+
+    async def _note_private_chat(self, event: Event, receive: Receive) -> None:
+        """Store a private chat before its first message: Discord lists none after an absence."""
+        data = event.data
+        if event.name == "MESSAGE_CREATE" and isinstance(data, dict) and not data.get("guild_id"):
+            chat = data.get("channel_id")
+            if isinstance(chat, str) and chat not in self._position.dms:
+                self._position = self._position.after_message("", chat)
+                await self._hand_over(Passed(cursor=self._position.cursor), receive)
 
     async def _dispatch(self, event: Event, receive: Receive) -> None:
         data = event.data
