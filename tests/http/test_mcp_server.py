@@ -67,6 +67,24 @@ def test_tools_by_role_and_a_conversation(served: ServedGateway) -> None:
     asyncio.run(play())
 
 
+def test_only_an_owner_sends_texts_to_chats(served: ServedGateway) -> None:
+    async def play() -> None:
+        owner = await session_of(served, "root")
+        assert "deliver" in [tool.name for tool in (await owner.list_tools(seconds=60)).tools]
+        arguments = {"text": "dinner is ready", "to": "telegram:42", "delivery": "dinner"}
+        first = await call(owner, "deliver", **arguments)
+        again = await call(owner, "deliver", **arguments)
+        assert (first["state"], first["chat_id"], again["id"]) == ("waiting", "42", first["id"])
+        assert "pigeon" in await call(owner, "deliver", text="hello", to="pigeon:1")
+        await owner.connection.close()
+
+    asyncio.run(play())
+    with served.client("ana") as client:
+        assert (
+            client.post("/deliveries", json={"text": "hi", "to": "telegram:42"}).status_code == 403
+        )
+
+
 def rpc(served: ServedGateway, body: Any, name: str = "ana", **headers: str) -> tuple[int, Any]:
     with served.client(name, headers=headers) as client:
         response = client.post("/mcp", content=body if isinstance(body, str) else json.dumps(body))

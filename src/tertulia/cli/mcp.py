@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from tertulia.cli import locations, output
 from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option
@@ -116,7 +117,11 @@ def check(options: CommandOptions, name: str) -> None:
 @click.pass_obj
 def accept(options: CommandOptions, name: str) -> None:
     """Accept the tools of the server NAME as they were last seen."""
+    from tertulia.mcp.servers import require_few_tools
+
+    servers = locations.load_config(options).config.mcp.servers
     with locations.open_existing_store(options) as store:
+        require_few_tools(servers, [_as_accepted(item, name) for item in store.mcp_pins.find()])
         pinned = store.mcp_pins.accept(name)
     tools = sorted(pinned.accepted)
     output.print_result(
@@ -282,6 +287,13 @@ def _changes(pinned: PinnedTools | None) -> dict[str, str]:
         elif fields.get("hash") != pinned.accepted[name].get("hash"):
             changes[name] = "changed"
     return changes | {name: "gone" for name in pinned.accepted if name not in pinned.offered}
+
+
+def _as_accepted(pinned: PinnedTools, name: str) -> PinnedTools:
+    """Return the pins as they are once the tools of the server NAME are accepted."""
+    if pinned.server != name or pinned.offered is None:
+        return pinned
+    return msgspec.structs.replace(pinned, accepted=pinned.offered, offered=None)
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> Table:

@@ -120,10 +120,15 @@ def _memory_flush(config: Config, store: aio.Store, agents: AgentTable) -> Flush
 
 
 def _mcp_servers(config: Config, store: aio.Store) -> McpServers | None:
-    """Return the MCP servers of the configuration, or None if there are none."""
+    """Return the MCP servers of the configuration, or None if there are none.
+
+    Raise `ConfigError` if they offer more tools than models accept.
+    """
     if not config.mcp.servers:
         return None
-    from tertulia.mcp.servers import McpServers
+    from tertulia.mcp.servers import McpServers, require_few_tools
+
+    require_few_tools(config.mcp.servers, store.sync.mcp_pins.find())
 
     folder = os.path.join(locations.data_folder(), "mcp")
     return McpServers(store, config.mcp.servers, folder=folder)

@@ -34,6 +34,17 @@ class DeliveryQuery(msgspec.Struct, frozen=True, kw_only=True):
     cursor: Cursor | None = None
 
 
+class DeliverRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A text for a chat: `to` is a target such as `telegram:42`, or a platform for its home.
+
+    Under the same `delivery` a text is sent once, however often it is requested.
+    """
+
+    text: Annotated[str, Meta(min_length=1)]
+    to: Text
+    delivery: Text | None = None
+
+
 class SettleRequest(msgspec.Struct, frozen=True):
     """The outcome of a delivery: it was sent, is to be sent again (`retry`), or is given up."""
 
@@ -70,6 +81,13 @@ async def list_deliveries(call: ApiCall) -> Page[Delivery]:
     )
 
 
+async def deliver(call: ApiCall) -> Delivery:
+    body: DeliverRequest = call.body
+    # The name of the token keeps its keys apart from those of the gateway.
+    key = None if body.delivery is None else f"api:{call.caller.name}:{body.delivery}"
+    return await call.api.store.outbox.put(body.text, body.to, delivery=key)
+
+
 async def get_delivery(call: ApiCall) -> Delivery:
     return await call.api.store.queues.require_delivery(call.number("delivery", "GET /deliveries"))
 
@@ -95,6 +113,10 @@ TABLE = (
     Operation(
         method="GET", path="/deliveries", summary="List deliveries, oldest or newest first.",
         act=list_deliveries, role="owner", query=DeliveryQuery, answer=Page[Delivery],
+    ),
+    Operation(
+        method="POST", path="/deliveries", act=deliver, role="owner", body=DeliverRequest,
+        answer=Delivery, summary="Send a text to a chat.",
     ),
     Operation(
         method="GET", path="/deliveries/overview", act=review_queues, role="owner",

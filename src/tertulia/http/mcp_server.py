@@ -94,6 +94,11 @@ TOOLS: Final = (
         description="Plan a task for later, or repeatedly.",
     ),
     OperationTool(
+        name="deliver",
+        operation="deliver",
+        description="Send a text to a chat, such as telegram:42.",
+    ),
+    OperationTool(
         name="approvals_list",
         operation="list_approvals",
         description="List the calls of tools that wait for an approval.",

@@ -15,6 +15,7 @@ import msgspec
 
 from tertulia import aio
 from tertulia.agents.base import Content, Tool
+from tertulia.errors import ConfigError
 from tertulia.mcp.definitions import MARK, MAX_TOOLS, ToolDefinition, ToolList, offered_name
 from tertulia.mcp.leftovers import ProcessNotes
 from tertulia.mcp.protocol import CallLost, ServerRefused, ServerUnavailable
@@ -85,10 +86,7 @@ class McpServers:
         ]
         if len(tools) > MAX_TOOLS and not self._has_warned:
             self._has_warned = True
-            log.warning(
-                "%s tools of MCP servers, of which %s are offered: limit them with `tools`",
-                len(tools), MAX_TOOLS,
-            )  # fmt: skip
+            await self._report(f"{too_many_tools(len(tools))} Only {MAX_TOOLS} are offered now.")
         return tuple(sorted(tools, key=lambda tool: tool.name)[:MAX_TOOLS])
 
     async def _compare(self, server: str, tools: ToolList) -> None:
@@ -104,9 +102,35 @@ class McpServers:
             f" and new tools are not offered. Look at them: tertulia mcp check {server}; then, if"
             f" they are right: tertulia mcp accept {server}"
         )
+        await self._report(text)
+
+    async def _report(self, text: str) -> None:
         log.warning("%s", text)
         if self.tell is not None:
             await self.tell(text)
+
+
+def too_many_tools(count: int) -> str:
+    """Return the sentence about too many tools."""
+    return f"The MCP servers offer {count} tools; models get at most {MAX_TOOLS}."
+
+
+def require_few_tools(
+    servers: Mapping[str, McpServerSettings], pins: Sequence[PinnedTools]
+) -> None:
+    """Raise `ConfigError` if the accepted tools are more than models accept in a request."""
+    count = sum(
+        settings.offers(definition.name)
+        for pinned in pins
+        if (settings := servers.get(pinned.server)) is not None
+        for definition in offered_definitions(pinned)
+    )
+    if count > MAX_TOOLS:
+        raise ConfigError(
+            too_many_tools(count),
+            hint="Name those that are needed in mcp.servers.NAME.tools, with * and ?.",
+            field="mcp.servers",
+        )
 
 
 def encode_definitions(definitions: Sequence[ToolDefinition]) -> dict[str, dict[str, Any]]:
