@@ -75,6 +75,8 @@ _TERMINAL_COMMANDS = """
 
 | command | what it does |
 |---|---|
+| `/attach FILE…` | send files with the next message; `@path` in it does the same |
+| `/detach [NUMBER]` | do not send a file, or any |
 | `/quit` | leave; ctrl-D does the same |
 
 [Terminal](run.md) has its keys.

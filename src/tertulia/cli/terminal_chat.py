@@ -21,6 +21,7 @@ from tertulia.core.source import LOCAL, Source
 from tertulia.core.text.display_safe import display_line
 from tertulia.core.text.excerpt import one_line
 from tertulia.core.text.prompt_safe import clean_for_prompt
+from tertulia.errors import ConfigError
 from tertulia.platforms import registry
 from tertulia.platforms.base import REFUSAL_KEY
 from tertulia.platforms.terminal.markdown_rows import render, row_width
@@ -30,6 +31,7 @@ from tertulia.storage.connect import public_name
 
 if TYPE_CHECKING:
     from tertulia import aio
+    from tertulia.core.media import Media
     from tertulia.core.session import Session
     from tertulia.platforms.terminal.adapter import TerminalAdapter
     from tertulia.store import Store
@@ -54,6 +56,14 @@ def terminal_adapter(config: Config, store: aio.Store) -> TerminalAdapter:
     )
     assert isinstance(terminal, TerminalAdapter)
     terminal.settled = _answer_waiter(store)
+    max_bytes = int(config.gateway_settings.of(LOCAL, "").max_file_mb * 1e6)
+
+    async def store_file(path: str) -> Media:
+        if not await asyncio.to_thread(os.path.isfile, path):
+            raise ConfigError(f"There is no file {display_line(path)}.", hint="Check the path.")
+        return await store.media.put(path, max_bytes=max_bytes)
+
+    terminal.attachments.store_file = store_file
     return terminal
 
 

@@ -24,7 +24,11 @@ GROUPS: Final = {
     "Approvals": ("approve", "deny", "approvals"),
 }
 _MORE: Final = "More"
-_QUIT: Final = ("/quit", "leave the terminal; ctrl-D does the same")
+_OF_TERMINAL: Final = (
+    ("/attach FILE…", "send files with the next message; `@path` in it does the same"),
+    ("/detach [NUMBER]", "do not send a file, or any"),
+    ("/quit", "leave the terminal; ctrl-D does the same"),
+)
 
 
 def help_text(rows: Sequence[tuple[str, str, str]], *, is_terminal: bool) -> str:
@@ -38,7 +42,7 @@ def help_text(rows: Sequence[tuple[str, str, str]], *, is_terminal: bool) -> str
     for name, usage, description in rows:
         groups[group_of.get(name, _MORE)].append((usage, description))
     if is_terminal:
-        groups[_MORE].append(_QUIT)
+        groups[_MORE] += _OF_TERMINAL
     return "\n\n".join(
         "\n".join(_group_lines(group, commands, is_terminal=is_terminal))
         for group, commands in groups.items()

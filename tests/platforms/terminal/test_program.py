@@ -418,3 +418,19 @@ def test_log_of_a_chat_is_a_file(tmp_path: Path) -> None:
     log = tmp_path / "home/.local/state/tertulia/chat.log"
     assert "session=" in log.read_text("utf-8")
     assert log.stat().st_mode & 0o777 == 0o600
+
+
+def test_attached_file_reaches_the_transcript(tmp_path: Path) -> None:
+    (tmp_path / "plan.txt").write_text("Plums on Monday")
+    with tertulia(tmp_path, "chat") as talk:
+        talk.sees(PROMPT.strip())
+        talk.ask("/attach none.txt", "✗ There is no file")
+        talk.ask("/attach plan.txt", "[1] plan.txt 15 B")
+        talk.ask("what does it say?", "Say “help”")
+        assert "[1] plan.txt" not in talk.text.splitlines()[-2]
+        talk.press("\x04")
+        assert talk.ends() == 0
+    with open_store(tmp_path / "home/.local/share/tertulia/talk.db") as store:
+        (session,) = store.sessions.find().items
+        (message,) = store.transcript(session.id).load()[:1]
+        assert "plan.txt" in json.dumps(message)

@@ -27,6 +27,8 @@ from tertulia.platforms.base import (
     StreamUpdate,
     Update,
 )
+from tertulia.platforms.terminal import attachments
+from tertulia.platforms.terminal.attachments import Attachments
 from tertulia.platforms.terminal.incoming import QUIT, OtherMessage
 from tertulia.platforms.terminal.lines import LineView, Settled
 
@@ -71,13 +73,14 @@ class TerminalAdapter(Adapter):
         self._sent: deque[str] = deque(maxlen=_MAX_SENT_KEYS)
         stdin, stdout = stdin or sys.stdin, stdout or sys.stdout
         is_terminal = terminal is not None or (stdin.isatty() and stdout.isatty())
+        self.attachments = Attachments()
         self._view: LiveView | LineView
         if is_terminal and not is_plain and os.environ.get("TERM") != "dumb":
             from tertulia.platforms.terminal.live import LiveView
 
-            self._view = LiveView(history, terminal)
+            self._view = LiveView(history, terminal, self.attachments)
         else:
-            self._view = LineView(stdin, stdout, is_plain=is_terminal)
+            self._view = LineView(stdin, stdout, self.attachments, is_plain=is_terminal)
             self._view.settled = settled
 
     @property
@@ -157,4 +160,4 @@ class TerminalAdapter(Adapter):
             self._view.print_other(message)
 
     async def fill_menu(self, entries: tuple[MenuEntry, ...]) -> None:
-        self._view.menu = (*entries, QUIT)
+        self._view.menu = (*entries, *attachments.ENTRIES, QUIT)

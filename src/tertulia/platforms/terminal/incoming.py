@@ -7,6 +7,7 @@ import threading
 import uuid
 from typing import Final, NamedTuple, TextIO
 
+from tertulia.core.media import Media
 from tertulia.core.source import Source
 from tertulia.platforms.base import Incoming, MenuEntry
 
@@ -28,11 +29,11 @@ class OtherMessage(NamedTuple):
     is_to_typed: bool
 
 
-def typed_message(text: str) -> Incoming:
+def typed_message(text: str, media: tuple[Media, ...] = ()) -> Incoming:
     """Return a typed text as a message; the same text typed twice is two messages."""
     # Bytes that are not UTF-8 arrive as lone surrogates, which no database stores.
     clean = text.encode("utf-8", "replace").decode()
-    return Incoming(source=Source.local(), text=clean, message_id=uuid.uuid4().hex)
+    return Incoming(source=Source.local(), text=clean, message_id=uuid.uuid4().hex, media=media)
 
 
 async def next_message(lines: asyncio.Queue[str | None]) -> str | None:

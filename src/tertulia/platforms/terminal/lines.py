@@ -13,8 +13,15 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TextIO
 
+from tertulia.core.media import Media
 from tertulia.core.text.display_safe import display_line, display_text
+from tertulia.errors import Error
 from tertulia.platforms.base import MenuEntry, Receive, StreamUpdate
+from tertulia.platforms.terminal.attachments import (
+    Attachments,
+    describe_problem,
+    is_attachment_command,
+)
 from tertulia.platforms.terminal.incoming import (
     QUITS,
     OtherMessage,
@@ -37,7 +44,15 @@ class LineView:
     `is_plain`: a person reads along, so words say who speaks and what is waited for.
     """
 
-    def __init__(self, stdin: TextIO, stdout: TextIO, *, is_plain: bool = False) -> None:
+    def __init__(
+        self,
+        stdin: TextIO,
+        stdout: TextIO,
+        attachments: Attachments | None = None,
+        *,
+        is_plain: bool = False,
+    ) -> None:
+        self._attachments = attachments or Attachments()
         self.settled: Settled | None = None
         self.menu: tuple[MenuEntry, ...] = ()
         self.problem: Exception | None = None
@@ -58,7 +73,9 @@ class LineView:
         while (line := await self._next(lines)) is not None:
             if line.strip() in QUITS or self.problem is not None:
                 break
-            if line.strip():
+            if self._is_plain and is_attachment_command(line):
+                await self._attach(line)
+            elif line.strip():
                 await self._answer_line(receive, line)
         await self._settle(None)  # also messages left unanswered by an earlier run
 
@@ -67,8 +84,16 @@ class LineView:
             self._write("You: ")
         return await next_message(lines)
 
+    async def _attach(self, command: str) -> None:
+        try:
+            text = await self._attachments.run(command)
+        except Error as problem:
+            text = describe_problem(problem)
+        self._write(f"{text}\n")
+
     async def _answer_line(self, receive: Receive, line: str) -> None:
-        message = typed_message(line)
+        text, files = await self._take_files(line)
+        message = typed_message(text, files)
         self._sent_texts.clear()
         await receive(message)
         if self._is_plain:
@@ -76,6 +101,16 @@ class LineView:
         answer = await self._settle(message.message_id)
         if self.settled is not None:
             self._print_missing_answer(answer)
+
+    async def _take_files(self, line: str) -> tuple[str, tuple[Media, ...]]:
+        """Return a line and its files. A pipe has none: an @ in its text may be anybody's."""
+        if not self._is_plain or line.startswith("/"):
+            return line, ()
+        try:
+            return await self._attachments.take(line)
+        except Error as problem:
+            self._write(f"Not attached: {describe_problem(problem)}\n")
+            return line, ()
 
     async def _settle(self, message_id: str | None) -> str | None:
         return None if self.settled is None else await self.settled(message_id)

@@ -7,9 +7,15 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from tertulia.core.media import Media
 from tertulia.core.text.display_safe import display_line, display_text
 from tertulia.errors import Error
 from tertulia.platforms.base import MenuEntry, Receive, StreamUpdate
+from tertulia.platforms.terminal.attachments import (
+    Attachments,
+    describe_problem,
+    is_attachment_command,
+)
 from tertulia.platforms.terminal.incoming import QUITS, STOP, OtherMessage, typed_message
 from tertulia.platforms.terminal.markdown_rows import Stream, render
 from tertulia.platforms.terminal.screen import Screen, typed_rows
@@ -31,8 +37,12 @@ class LiveView:
     """Shows a conversation on a screen with an input line at the bottom."""
 
     def __init__(
-        self, history: str | None = None, terminal: tuple[Input, Output] | None = None
+        self,
+        history: str | None = None,
+        terminal: tuple[Input, Output] | None = None,
+        attachments: Attachments | None = None,
     ) -> None:
+        self._attachments = attachments or Attachments()
         self._screen = Screen(
             self._submit, self._stop, theme=terminal_theme(), history=history, terminal=terminal
         )
@@ -214,7 +224,10 @@ class LiveView:
         gap = [_EMPTY] if self._is_after_text else []
         self._print([*gap, *typed_rows(display_text(text), self._screen.width)])
         self._is_after_text = False
-        self._start(self._hand_over(text, is_typed=True))
+        if is_attachment_command(text):
+            self._start(self._attach(text))
+        else:
+            self._start(self._hand_over(text, is_typed=True))
 
     def _stop(self) -> bool:
         """Ask for the end of the turn in progress; return whether there is one."""
@@ -225,13 +238,29 @@ class LiveView:
     async def _hand_over(self, text: str, *, is_typed: bool) -> None:
         if self._receive is None:
             return
+        clean: str = text
+        files: tuple[Media, ...] = ()
         try:
-            await self._receive(typed_message(text))
+            if is_typed and not text.startswith("/"):
+                clean, files = await self._attachments.take(text)
+            await self._receive(typed_message(clean, files))
         except Error as problem:
-            hint = f" {problem.hint}" if problem.hint else ""
-            self._print(self._wrapped(f"✗ Not stored: {problem.message}{hint}", "error"))
+            self._attachments.put_back(files)
+            self._print(self._wrapped(f"✗ Not stored: {describe_problem(problem)}", "error"))
             if is_typed:
                 self._screen.offer(text)
+        self._show_attachments()
+
+    async def _attach(self, command: str) -> None:
+        try:
+            self._print(self._wrapped(f"· {await self._attachments.run(command)}", "notice"))
+        except Error as problem:
+            self._print(self._wrapped(f"✗ {describe_problem(problem)}", "error"))
+        self._show_attachments()
+
+    def _show_attachments(self) -> None:
+        self._screen.attachments = self._attachments.description
+        self._screen.refresh()
 
     def _start(self, work: object) -> None:
         task = asyncio.ensure_future(work)  # type: ignore[call-overload]

@@ -110,6 +110,7 @@ class Screen:
         self.menu: tuple[MenuEntry, ...] = ()
         self.tail: Sequence[Row] = ()
         self.status = ""
+        self.attachments = ""
         self.details: Sequence[Row] = ()  # of the last tool call, for ctrl-O
         self._submit = submit
         self._stop = stop
@@ -178,10 +179,12 @@ class Screen:
     def _create_application(self) -> _LiveApplication:
         has_tail = Condition(lambda: bool(self.tail))
         has_status = Condition(lambda: bool(self.status))
+        has_attachments = Condition(lambda: bool(self.attachments))
         layout = HSplit(
             [
                 ConditionalContainer(_text_window(self._tail_text), has_tail),
                 ConditionalContainer(_text_window(self._status_text), has_status),
+                ConditionalContainer(_text_window(self._attachments_text), has_attachments),
                 Window(
                     BufferControl(
                         self._buffer,
@@ -217,6 +220,10 @@ class Screen:
     def _status_text(self) -> StyleAndTextTuples:
         row = cut((Segment("status", self.status),), self._output.get_size().columns - 1)
         return self._theme.formatted(row)
+
+    def _attachments_text(self) -> StyleAndTextTuples:
+        row = (Segment("notice", self.attachments),)
+        return self._theme.formatted(cut(row, self._output.get_size().columns - 1))
 
     def _prompt_text(self, line: int, wrapped: int) -> StyleAndTextTuples:
         text = PROMPT if line == wrapped == 0 else " " * len(PROMPT)
