@@ -118,8 +118,8 @@ fi; \
 exit 1
 endef
 
-# Two workers more than cores: about half of the time is waiting for servers and processes.
-WORKERS ?= $(shell echo $$(( `getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1` + 2 )))
+# One worker more than cores: part of the time is waiting, but each worker imports all tests.
+WORKERS ?= $(shell echo $$(( `getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1` + 1 )))
 PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS)
 
 test: setup $(POSTGRES_STAMP) ## run the tests, but for those of `make check` and the slow ones

@@ -1,6 +1,6 @@
 """How many examples the property tests try, and the databases that tests run on.
 
-    default   40, for `make test`
+    default   25, for `make test`
     check     50, for `make check`; 25 in CI, where they are the same in every run
     slow      5,000, for `make slow`
 
@@ -23,7 +23,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import tertulia
-from tests.servers.empty_stores import NewPlace, copy_new_stores
+from tests.servers.empty_stores import NewPlace, copy_new_stores, place_on
 from tests.servers.postgres import Server, name_in, server
 
 # A pool opens connections in a thread and draws their lifetimes from the global generator.
@@ -33,7 +33,7 @@ setattr(psycopg_pool.base, "random", random.Random().random)  # noqa: B010
 copy_new_stores()
 
 _TIMELESS = settings(deadline=None, suppress_health_check=(HealthCheck.too_slow,), print_blob=True)
-_EXAMPLES = {"default": 40, "check": 25 if os.environ.get("CI") else 50, "slow": 5_000}
+_EXAMPLES = {"default": 25, "check": 25 if os.environ.get("CI") else 50, "slow": 5_000}
 _REPEATED = {"derandomize": True, "database": None} if os.environ.get("CI") else {}
 for _name, _examples in _EXAMPLES.items():
     settings.register_profile(_name, _TIMELESS, max_examples=_examples, **_REPEATED)
@@ -60,14 +60,10 @@ def new_place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def where(request: pytest.FixtureRequest) -> Iterator[str]:
     """The place of a new store; the test runs once on each database."""
-    if request.param == "sqlite":
-        yield str(tmp_path / "talk.db")
-        return
-    running: Server = request.getfixturevalue("postgres")
-    with running.empty_store() as address:
-        yield address
+    with place_on(request.param, request) as place:
+        yield place
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
