@@ -118,8 +118,10 @@ fi; \
 exit 1
 endef
 
-# One worker more than cores: part of the time is waiting, but each worker imports all tests.
-WORKERS ?= $(shell echo $$(( `getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1` + 1 )))
+# Part of the time of a test is waiting, and more of it in `make check`; but each worker imports all tests.
+CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
+WORKERS ?= $(shell echo $$(( $(CORES) + 1 )))
+CHECK_WORKERS ?= $(shell echo $$(( $(CORES) + 2 )))
 PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS)
 
 test: setup $(POSTGRES_STAMP) ## run the tests, but for those of `make check` and the slow ones
@@ -127,7 +129,7 @@ test: setup $(POSTGRES_STAMP) ## run the tests, but for those of `make check` an
 
 # The property tests again, with more examples, and the programs, kills and servers that take long.
 check: lint types docs $(POSTGRES_STAMP) $(SYNAPSE_STAMP) $(MCP_STAMP) ## check style, types and documentation, and run the tests that `make test` leaves out
-	HYPOTHESIS_PROFILE=check $(PYTEST) -m "(check or examples or hypothesis) and not slow" $(ARGS)
+	HYPOTHESIS_PROFILE=check $(PYTEST) -n $(CHECK_WORKERS) -m "(check or examples or hypothesis) and not slow" $(ARGS)
 
 # Left out: an interrupt inside coverage's own tracer leaves its lock taken, and the child waits for ever.
 coverage: setup $(POSTGRES_STAMP) $(SYNAPSE_STAMP) $(MCP_STAMP) ## run the tests and print which share of the package they run
