@@ -1058,7 +1058,10 @@ def test_show_obeys_pauses_and_never_fails(server: DiscordServer) -> None:
 def test_typing_ends_with_its_turn(server: DiscordServer) -> None:
     async def act(adapter: DiscordAdapter) -> None:
         await adapter.show(CHAT, StreamUpdate(kind="began", turn="t1"))
+        (task,) = adapter._typing.values()
         await adapter.show(CHAT, StreamUpdate(kind="ended", turn="t1"))
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled()
         thread = Source("discord", GENERAL, chat_type="group", thread_id=THREAD)
         await adapter.show(thread, StreamUpdate(kind="typing", turn="t2"))
         await asyncio.gather(*adapter._typing.values())

@@ -22,7 +22,8 @@ from tests.gateway.running_gateway import FAST, OPEN, Echo, Scripted, until
 from tests.servers.discord import DM, GENERAL, POST, THREAD, TOKEN, DiscordServer, rate_limit
 from tests.servers.scripted_http import Fault
 
-RULES = GatewaySettings(gather_seconds=0, platforms={"discord": OPEN})
+# With a single try, a failure that uses one up makes a dead letter at once.
+RULES = GatewaySettings(gather_seconds=0, sends=1, platforms={"discord": OPEN})
 
 
 @pytest.fixture

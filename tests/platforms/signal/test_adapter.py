@@ -640,7 +640,10 @@ def test_file_without_end_can_be_left(server: SignalServer) -> None:
 def test_typing_ends_with_its_turn_and_never_fails(server: SignalServer) -> None:
     async def act(adapter: SignalAdapter) -> None:
         await adapter.show(CHAT, StreamUpdate(kind="began", turn="t1"))
+        (task,) = adapter._typing.values()
         await adapter.show(CHAT, StreamUpdate(kind="ended", turn="t1"))
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled()
         for fault in (Fault(end="cut"), Fault(502, b""), error(-5)):
             server.spoil("sendTyping", fault)
             await adapter.show(CHAT, StreamUpdate(kind="typing", turn="t2"))

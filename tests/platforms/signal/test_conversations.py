@@ -22,7 +22,8 @@ from tests.gateway.running_gateway import FAST, OPEN, Echo, Scripted, until
 from tests.servers.scripted_http import Fault
 from tests.servers.signal import ANA_UUID, GROUP, NUMBER, OWN_UUID, SignalServer, error
 
-RULES = GatewaySettings(gather_seconds=0, platforms={"signal": OPEN})
+# With a single try, a failure that uses one up makes a dead letter at once.
+RULES = GatewaySettings(gather_seconds=0, sends=1, platforms={"signal": OPEN})
 OWN = {"name": "Tertulia", "uuid": OWN_UUID, "start": 0, "length": 1}
 
 

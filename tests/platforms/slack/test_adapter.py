@@ -299,9 +299,11 @@ def test_status_is_shown_in_the_thread_and_ends(
 
 def test_short_turn_shows_no_status(server: SlackServer) -> None:
     async def act(adapter: SlackAdapter) -> None:
-        for kind in ("began", "ended"):
-            update = StreamUpdate(kind=kind, turn="1", message_id="7.7")
-            await adapter.show(DM, update)
+        await adapter.show(DM, StreamUpdate(kind="began", turn="1", message_id="7.7"))
+        (task,) = adapter._statuses.values()
+        await adapter.show(DM, StreamUpdate(kind="ended", turn="1", message_id="7.7"))
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled()
 
     call(server, act)
     assert server.statuses == []

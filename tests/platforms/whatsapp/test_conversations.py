@@ -31,8 +31,8 @@ from tests.servers.whatsapp import (
     refusal,
 )
 
-# Fewer tries than the platform asks for pauses, which use up none.
-RULES = GatewaySettings(gather_seconds=0, sends=2, platforms={"whatsapp": OPEN}, drain_seconds=2)
+# With a single try, a failure that uses one up makes a dead letter at once.
+RULES = GatewaySettings(gather_seconds=0, sends=1, platforms={"whatsapp": OPEN}, drain_seconds=2)
 
 
 @pytest.fixture
