@@ -203,6 +203,44 @@ def test_titles_of_open_webui_are_answered_and_not_stored(setup: Setup) -> None:
         assert store.usage.sum("session")[session["id"]].input == 3 * 5  # the title has its price
 
 
+@pytest.mark.parametrize(
+    "title",
+    ["Name this chat in five words.\n\nUser: {said}\nAI: {answer}",
+     "Detect the language and name it:\n1. language\n2. title\n\nUser: {said}\nAI: {answer}\n"],
+)  # fmt: skip
+def test_titles_of_librechat_are_answered_and_not_stored(setup: Setup, title: str) -> None:
+    with setup.server.client("ana") as client, setup.server.client("bob") as bob:
+        Chat(client, "librechat").say("An earlier chat")
+        chat = Chat(client, "librechat")
+        answer = chat.say("How tall is the lighthouse?\nIn metres.")
+        text = title.format(said="How tall is the lighthouse?\nIn metres.", answer=answer)
+        asked = [{"role": "user", "content": text}]
+        assert chat.request(asked, stream=False).startswith("answer ")
+        assert len(setup.sessions()) == 2
+        chat.say("And how old?")
+        assert setup.agent.shown[-1][0::2][-1] == "And how old?"
+        assert len(setup.agent.shown[-1]) == 3
+        # What somebody else writes is no title of this chat, and what is streamed is no title.
+        Chat(bob, "librechat").request(asked, stream=False)
+        assert len(setup.sessions()) == 3
+        Chat(client, "librechat").request(asked)
+        assert len(setup.sessions()) == 4
+    with setup.server.client() as client:
+        texts = [
+            client.get(f"/sessions/{session['id']}/transcript").text for session in setup.sessions()
+        ]
+    assert sum("User: How tall" in text for text in texts) == 2
+
+
+def test_a_question_about_one_text_alone_is_stored(setup: Setup) -> None:
+    with setup.server.client("ana") as client:
+        chat = Chat(client, "librechat")
+        answer = chat.say("Hi")
+        for text in ("Hi\nagain", f"What does this mean?\n{answer}", f"{answer}\nHi"):
+            chat.request([{"role": "user", "content": text}], stream=False)
+    assert len(setup.sessions()) == 4
+
+
 def test_first_message_is_stored_even_if_it_is_not_streamed(setup: Setup) -> None:
     with setup.server.client("ana") as client:
         chat = Chat(client, "openwebui", "a")

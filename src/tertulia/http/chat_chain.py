@@ -27,7 +27,7 @@ class ChatChain:
 
     def add(self, role: str, text: str) -> None:
         """Add a message; one without a text changes nothing."""
-        normal = unicodedata.normalize("NFC", text).strip()
+        normal = normal_text(text)
         if role in _ROLES and normal:
             self._digest = self._hash(self._digest, role, normal)
             self.is_empty = False
@@ -45,6 +45,11 @@ class ChatChain:
     def _hash(self, before: bytes, role: str, text: str) -> bytes:
         content = f"{role}\0{text}".encode("utf-8", "surrogatepass")
         return hmac.new(self._key, before + content, hashlib.sha256).digest()
+
+
+def normal_text(text: str) -> str:
+    """Return a text in the form in which texts are compared."""
+    return unicodedata.normalize("NFC", text).strip()
 
 
 def split_newest(messages: Sequence[Any]) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:

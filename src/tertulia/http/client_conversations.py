@@ -4,7 +4,8 @@ A client names it (`X-Conversation-Id`, `conversation`, `previous_response_id`);
 newest message is taken from the request. Other clients send the whole conversation each time, and
 it is found by what was said (`ChatChain`): at its end it goes on; before its end, after an edit or
 to write an answer again, a fork goes on; else it is new. Open WebUI names its chat and sends the
-whole conversation too, so it is compared in the same way, within that chat.
+whole conversation too, so it is compared in the same way, within that chat. Requests for titles are
+answered apart and not stored.
 """
 
 from __future__ import annotations
@@ -15,18 +16,19 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from tertulia import aio
-from tertulia.core.message import ASSISTANT, text_of
+from tertulia.core.message import ASSISTANT, USER, text_of
 from tertulia.core.source import Source
 from tertulia.errors import Error
 from tertulia.gateway.request_reply import AgentReply
 from tertulia.http import conversation_id
 from tertulia.http.auth import API, Caller
 from tertulia.http.awaited_turn import MessageName
-from tertulia.http.chat_chain import ChatChain, split_newest
+from tertulia.http.chat_chain import ChatChain, normal_text, split_newest
 from tertulia.http.routing import ApiCall
 
 OPEN_WEBUI_HEADER: Final = "X-OpenWebUI-Chat-Id"
 _MAX_CHOICES: Final = 10_000
+_NEWEST_CHATS: Final = 3  # of a person, to which a title may belong
 
 
 class ClientConversation(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,9 +163,23 @@ class _Choice:
             return self._result(earlier or chat or new_name)
         if chat is not None:
             return await self._choose_in_chat(chat)
-        if self._is_first or self._client.person is None:
-            return self._result(new_name)
-        match = await self._store.chat_chains.find(self._digest)
+        if self._is_first:
+            return await self._begin(new_name)
+        return await self._choose_by_words(new_name)
+
+    async def _begin(self, new_name: str) -> ClientConversation:
+        """Begin a conversation, unless the request asks for the title of another."""
+        result = self._result(new_name)
+        quoted = None if self._streams else await self._find_quoted()
+        if quoted is None:
+            return result
+        return msgspec.structs.replace(result, chain=None, apart_in=quoted)
+
+    async def _choose_by_words(self, new_name: str) -> ClientConversation:
+        """Choose the conversation in which everything before the newest message was said."""
+        match = None
+        if self._client.person is not None:
+            match = await self._store.chat_chains.find(self._digest)
         if match is None:
             return self._result(new_name)
         if not match.is_end and not await self._fork(match.session_id, match.seq):
@@ -188,6 +204,25 @@ class _Choice:
         if match is None or not await self._fork(match.session_id, match.seq):
             await self._store.sessions.open(source, force_new=True)
         return self._result(chat)
+
+    async def _find_quoted(self) -> str | None:
+        """Return the session whose first exchange a request quotes, or None.
+
+        LibreChat asks for the title of a new chat so: in one message, not streamed, without an id,
+        with what the person wrote and what was answered in it, each as it was.
+        """
+        text = "" if self._newest is None else normal_text(text_of(self._newest))
+        person = self._store.people.person_of(self._client.source(""))
+        if self._client.person is None or person is None or "\n" not in text:
+            return None
+        page = await self._store.sessions.find(person=person, platform=API, limit=_NEWEST_CHATS)
+        for session in page.items:
+            entries = await self._store.transcript(session.id).entries(newest=3)
+            said = [normal_text(text_of(entry.body)) for entry in entries]
+            is_new = [entry.role for entry in entries] == [USER, ASSISTANT]
+            if is_new and all(said) and said[1] in text.partition(said[0])[2]:
+                return session.id
+        return None
 
     async def _fork(self, session_id: str, seq: int) -> bool:
         """Let a fork of a session be the current one; return False if that is not possible."""
