@@ -53,7 +53,7 @@ FROM_TEMPLATE = {"transcript", "turn", "turn_control", "for_person", "close", "i
 # Short calls, several of which a gateway makes for each message: they share threads and commits.
 BATCHED = {
     "Inbox": {"put", "claim", "renew", "done", "dismiss", "failed"},
-    "Outbox": {"put", "claim", "renew", "done", "failed"},
+    "Outbox": {"put", "claim", "renew", "done", "done_many", "failed"},
     "People": {"role_of"},
     "Memories": {"shown"},
 }

@@ -30,7 +30,7 @@ RANGE = re.compile(rf"place between \(cast\(:(?:{IDENTIFIER}) as bigint\) << 32\
 CHAT = re.compile(r"platform = :platform and account = :account")
 # A claim takes the heads of several queues; each row belongs to one conversation.
 CLAIMS = {
-    *("inbox_claim_these", "inbox_due_people", "inbox_expire", "inbox_wake"),
+    *("inbox_claim", "inbox_expire", "inbox_wake"),
     *("outbox_claim", "outbox_find_lost", "outbox_wake"),
 }
 # Tables that every shard has a copy of: small, and read far more than written.

@@ -27,6 +27,7 @@ from tertulia.core.session import Page, Session, State
 from tertulia.core.source import Source
 from tertulia.core.target import ORIGIN
 from tertulia.core.usage import Usage
+from tertulia.errors import StaleWrite
 from tertulia.records import agent_choices as sync_agent_choices
 from tertulia.records import approvals as sync_approvals
 from tertulia.records import browsers as sync_browsers
@@ -798,17 +799,18 @@ class Outbox:
         *,
         lease_seconds: float = 60,
         platforms: Collection[str] | None = None,
-        accounts: Collection[AccountKey] | None = None,
+        accounts: Collection[AccountKey] | Mapping[AccountKey, int] | None = None,
         idempotent: Collection[str] | Mapping[AccountKey, float] = (),
     ) -> list[Delivery]:
         """Claim deliveries that are due; no other sender gets them while the lease lasts.
 
         Of each chat only the oldest delivery is claimed, and only when no earlier one is being
         sent. Renew a claim that takes longer than the lease, or its outcome becomes unknown. With
-        `platforms` or `accounts` only deliveries to these are claimed; the account None stands for
-        every account of its platform. `idempotent` says for how many seconds an account drops a
-        delivery that it has had: so long the deliveries of a lost sender are sent again. A name
-        alone stands for a platform that never forgets them.
+        `platforms` or `accounts` only deliveries to these are claimed, in turn, and no more than
+        the number that an account may have in `accounts`; the account None stands for every account
+        of its platform. `idempotent` says for how many seconds an account drops a delivery that it
+        has had: so long the deliveries of a lost sender are sent again. A name alone stands for a
+        platform that never forgets them.
         """
         return await self.executor.run_batched(
             self.sync.claim,
@@ -841,6 +843,15 @@ class Outbox:
         `message_id` is the id that the platform has given the message.
         """
         return await self.executor.run_batched(self.sync.done, delivery, message_id=message_id)
+
+    async def done_many(
+        self, sent: Sequence[tuple[Delivery, str | None]]
+    ) -> list[Delivery | StaleWrite]:
+        """Settle claimed deliveries as sent, each with the id that the platform has given it.
+
+        Return each as it is stored now, or a `StaleWrite` in the place of one whose claim was lost.
+        """
+        return await self.executor.run_batched(self.sync.done_many, sent)
 
     async def failed(
         self,

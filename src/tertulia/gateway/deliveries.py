@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 
 from tertulia import aio
@@ -32,11 +33,13 @@ from tertulia.gateway.adapters import Adapters, key_of
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.gateway.workers import RETRY_SECONDS, WAIT_SECONDS, Worker
 from tertulia.platforms.base import Adapter, Outgoing
+from tertulia.records.queues.base import MAX_LIMIT
 from tertulia.records.queues.outbox import AccountKey, Delivery
 
 log = logging.getLogger("tertulia.gateway")
 
 _MAX_SENDS = 64  # in progress at once, for each platform
+_MAX_SETTLED = 32  # in one transaction, which locks the chats of all of them
 _AWAY_SECONDS = 86_400.0
 
 
@@ -54,6 +57,7 @@ class DeliveryWorker(Worker[Delivery]):
         self._settings = settings
         self._store = store
         self._pauses = pauses
+        self._sent = SentDeliveries(store)
         self._idempotent = {
             key: adapter.idempotent_seconds
             for key, adapter in adapters.items()
@@ -99,13 +103,16 @@ class DeliveryWorker(Worker[Delivery]):
         return await self._outbox.wait(seconds, accounts=self._room())
 
     async def _claim_due(self) -> int:
-        started = 0
-        for account, room in self._room().items():
-            claim = self._outbox.claim(
-                room, lease_seconds=self._lease, accounts=[account], idempotent=self._idempotent
-            )
-            started += await self._start_claimed(claim)
-        return started
+        rooms = self._room()
+        if not rooms:
+            return 0
+        claim = self._outbox.claim(
+            min(sum(rooms.values()), MAX_LIMIT),
+            lease_seconds=self._lease,
+            accounts=rooms,
+            idempotent=self._idempotent,
+        )
+        return await self._start_claimed(claim)
 
     async def _send(self, delivery: Delivery) -> None:
         problem: PlatformError | None = None
@@ -180,7 +187,7 @@ class DeliveryWorker(Worker[Delivery]):
         outbox = self._outbox
         if problem is None:
             self._pauses.end(self._key(delivery))
-            await outbox.done(delivery, message_id=message_id)
+            await self._sent.put(delivery, message_id)
         elif isinstance(problem, AccountProblem):
             # The account's trouble is not the message's: it waits until the account works.
             pause = self._pauses.pause(self._key(delivery), problem)
@@ -206,6 +213,54 @@ class DeliveryWorker(Worker[Delivery]):
         else:
             await self._tell_file_problem(delivery, problem)
             await outbox.failed(delivery, problem.message, outcome="dead")
+
+
+class SentDeliveries:
+    """Settles deliveries that were sent: those that come together in one transaction."""
+
+    def __init__(self, store: aio.Store) -> None:
+        self._outbox = store.outbox
+        self._waiting: list[tuple[Delivery, str | None, asyncio.Future[None]]] = []
+        self._settling: asyncio.Task[None] | None = None
+
+    async def put(self, delivery: Delivery, message_id: str | None) -> None:
+        """Settle a delivery; return when that is stored, or raise the error of the store."""
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((delivery, message_id, stored))
+        if self._settling is None:
+            self._settling = asyncio.create_task(self._settle_waiting())
+        # The settling goes on when the task that waits for it is cancelled.
+        await asyncio.shield(stored)
+
+    async def _settle_waiting(self) -> None:
+        """Settle what waits, and what comes meanwhile, until nothing is left."""
+        try:
+            while self._waiting:
+                batch = self._waiting[:_MAX_SETTLED]
+                del self._waiting[:_MAX_SETTLED]
+                await self._settle(batch)
+        finally:
+            self._settling = None
+
+    async def _settle(
+        self, batch: Sequence[tuple[Delivery, str | None, asyncio.Future[None]]]
+    ) -> None:
+        outcomes: Sequence[Delivery | Error] = []
+        try:
+            outcomes = await self._outbox.done_many(
+                [(delivery, message_id) for delivery, message_id, _ in batch]
+            )
+        except Error as failure:
+            outcomes = [failure] * len(batch)
+        finally:
+            for _, _, stored in batch[len(outcomes) :]:
+                stored.cancel()  # the gateway stops, or the store is closed
+        for (_, _, stored), outcome in zip(batch, outcomes, strict=True):
+            if isinstance(outcome, Error):
+                stored.set_exception(outcome)
+                stored.exception()  # nobody may be there to retrieve it
+            else:
+                stored.set_result(None)
 
 
 def _outgoing(delivery: Delivery, media: Media | None = None, content: bytes = b"") -> Outgoing:

@@ -7,7 +7,7 @@ under, whoever wrote it; the other chats see it for as long as they are linked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -19,7 +19,7 @@ from tertulia.core.source import Source
 from tertulia.core.text.prompt_safe import clean_for_prompt
 from tertulia.errors import IllegalMove
 from tertulia.records import session_rows
-from tertulia.storage.base import Transaction
+from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import to_micros
 
 # Why a session ended that two chats shared.
@@ -88,17 +88,21 @@ def linked_key(tx: Transaction, source: Source, key: str) -> str:
     return shared_key(tx, key) if source.chat_type == "dm" else key
 
 
-def linked_chats(tx: Transaction, key: str) -> list[LinkedChat]:
-    """Return the other chats that share the conversation of a key, its root first."""
-    own = _get(tx, key)
-    root = key if own is None else own.shared_key
+def linked_chats(rows: Sequence[Row], key: str) -> list[LinkedChat]:
+    """Return the other chats that share the conversation of a key, its root first.
+
+    `rows` are those of the statement `links_with`.
+    """
+    own = key
     chats: dict[str, LinkedChat] = {}
-    for linked, source, shared_source, person in tx.all("links_of", {"shared_key": root}):
-        if Link(root, shared_source, person).is_alias:
-            continue
-        chats.setdefault(root, to_chat(root, shared_source))
-        chats[linked] = to_chat(linked, source)
-    chats.pop(root if own is not None and own.is_alias else key, None)
+    for linked, root, source, shared_source, person in rows:
+        is_alias = Link(root, shared_source, person).is_alias
+        if is_alias and linked == key:
+            own = root
+        if not is_alias:
+            chats.setdefault(root, to_chat(root, shared_source))
+            chats[linked] = to_chat(linked, source)
+    chats.pop(own, None)
     return list(chats.values())
 
 

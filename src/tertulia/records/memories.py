@@ -82,9 +82,7 @@ class Memories:
     def shown(self, session_id: str) -> list[Memory]:
         """Return the memories that the agent is shown in a session, newest first."""
         params = {"session_id": session_id, "limit": MAX_SHOWN}
-        return [
-            _to_memory(row) for row in self._db.read(lambda tx: tx.all("memories_shown", params))
-        ]
+        return [_to_memory(row) for row in self._db.query("memories_shown", params)]
 
     def find(self, source: Source, *, limit: int = 100) -> list[Memory]:
         """Return the memories about a source's person, proposed ones too, newest first."""

@@ -105,8 +105,8 @@ class People:
         identity = keys.person_of(source)
         if identity is None:
             return "guest"
-        row = self._db.read(lambda tx: tx.one("person_get", {"person": identity}))
-        return "guest" if row is None else _to_person(row).role
+        rows = self._db.query("person_get", {"person": identity})
+        return _to_person(rows[0]).role if rows else "guest"
 
     def remember(self, source: Source, *, role: Role) -> None:
         """Store a source's user with a role; raise `ConfigError` if the source names no user."""
@@ -331,7 +331,7 @@ class People:
         if source.chat_type != "dm":
             return []
         key = self._dm_key(source)
-        return self._db.read(lambda tx: links.linked_chats(tx, key))
+        return links.linked_chats(self._db.query("links_with", {"key": key}), key)
 
     def pending_links(self, source: Source) -> list[PendingLink]:
         """Return the requests to link this direct message that wait for a confirmation."""

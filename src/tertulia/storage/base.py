@@ -19,9 +19,11 @@
 9.  **One commit.** Calls that `in_one_commit` runs share one transaction and one commit if the
     database `has_one_writer`. Each sees the writes of those before it. Each fails alone, or with
     all the others if the commit fails: so no result may be used before `in_one_commit` returns.
-10. **One statement.** `attempt(statement, params, lanes=…)` runs one statement as a transaction,
-    with the promises of `write`, and in as little time as the database allows. It stores everything
-    or nothing; None says that nothing was stored. It raises `StatementLost` if nobody can tell.
+10. **One round trip.** `attempt(steps, lanes=…)` runs statements that need nothing of each other's
+    results as one transaction, with the promises of `write`, and in as little time as the database
+    allows. It stores everything or nothing; None says that the database refused them and stored
+    nothing. It raises `StatementLost` if nobody can tell. `query(statement, params)` reads with one
+    statement, as `read` does.
 11. **Changes.** `count_changes()` has risen when anything was committed since the last call, by any
     process. It costs next to nothing, so one caller may ask every moment for all that wait. A
     commit of another process at the very moment of `write_quietly` may be missed, so a caller looks
@@ -44,6 +46,8 @@ T = TypeVar("T")
 
 Row = tuple[Any, ...]
 Params = Mapping[str, Any]
+Step = tuple[str, Params]
+"""A statement by its name, with its parameters."""
 Progress = Callable[[int, int], None]
 
 
@@ -80,6 +84,9 @@ class Transaction(Protocol):
     def many(self, statement: str, rows: Iterable[Params | Row]) -> None:
         """Run a statement once for each of `rows`."""
 
+    def together(self, steps: Sequence[Step]) -> list[list[Row]]:
+        """Run statements that need nothing of each other's results; return the rows of each."""
+
     def lock(self, name: str, *, shared: bool = False) -> None:
         """Lock a name until the end of the transaction.
 
@@ -98,13 +105,18 @@ class Database(Protocol):
 
     def write(self, work: Callable[[Transaction], T], *, lane: str | None = None) -> T: ...
 
-    def attempt(self, statement: str, params: Params, *, lanes: Sequence[str]) -> Row | None:
-        """Run one statement that may change nothing; return its first row, or None.
+    def attempt(self, steps: Sequence[Step], *, lanes: Sequence[str]) -> list[list[Row]] | None:
+        """Run statements as one transaction and return the rows of each; None if it was refused.
 
-        None says that nothing was stored: its condition did not hold, or the database refused it.
+        A single statement must see to it that it changes nothing unless the transaction is read
+        committed, as `write` in a lane is: it gets the isolation level that the server has as its
+        default.
         """
 
     def read(self, work: Callable[[Transaction], T]) -> T: ...
+
+    def query(self, statement: str, params: Params = ...) -> list[Row]:
+        """Read with one statement and return its rows."""
 
     def exclusive(self, work: Callable[[Transaction], T]) -> T:
         """Do the same as `write`, with no other write from its beginning to its end."""

@@ -4,9 +4,9 @@ A test can kill its process there, raise an error, or count commits:
 
     watch(store, lambda number, moment: die() if (number, moment) == (3, "before") else None)
 
-Before a commit, all statements of the transaction have run, or the one statement that is a
-transaction (`Database.attempt`) was not sent; after it, everything is stored and only
-the caller does not know yet. If the callback raises before a commit, nothing is stored.
+Before a commit, all statements of the transaction have run, or those that are sent together with
+the commit (`Database.attempt`) were not sent; after it, everything is stored and only the caller
+does not know yet. If the callback raises before a commit, nothing is stored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
-from tertulia.storage.base import Params, Row, Transaction
+from tertulia.storage.base import Row, Step, Transaction
 from tertulia.store import Store
 
 T = TypeVar("T")
@@ -47,18 +47,18 @@ def watch_commits(store: Store, call: Callable[[int, Moment], Any]) -> None:
         call(number, "after")
         return result
 
-    def watched_attempt(statement: str, params: Params, *, lanes: Sequence[str]) -> Row | None:
+    def watched_attempt(steps: Sequence[Step], *, lanes: Sequence[str]) -> list[list[Row]] | None:
         nonlocal number
         if threading.get_ident() != thread:
-            return attempt(statement, params, lanes=lanes)
+            return attempt(steps, lanes=lanes)
         number += 1
         call(number, "before")
-        row = attempt(statement, params, lanes=lanes)
-        if row is None:
+        results = attempt(steps, lanes=lanes)
+        if results is None or not any(results):
             number -= 1  # nothing was stored, and the write that follows is counted
         else:
             call(number, "after")
-        return row
+        return results
 
     setattr(store.context.db, "attempt", watched_attempt)  # noqa: B010 — as below
     setattr(store.context.db, "write", watched)  # noqa: B010 — a type checker lets no method be replaced

@@ -54,7 +54,10 @@ PARAMS: dict[str, Any] = {
     "key": "busy",
     "person": "busy",
     "people": LIMIT,
-    "ids": "[1, 2, 3]",
+    "room": LIMIT,
+    "rooms": '{"busy": 0}',
+    "waiting_limit": LIMIT,
+    "accounts": f'[["telegram", null, {LIMIT}], ["telegram", "", {LIMIT}], ["web", "x", 1]]',
     "arrival": "busy-1",
     "session": 1,
     "session_id": "s1",
@@ -92,7 +95,10 @@ with recursive numbers (i) as (select 1 union all select i + 1 from numbers wher
 insert into {table} ({columns}) select {values} from numbers
 """
 # Not tables: rows that the statement itself has made, as many as its limit.
-_DERIVED = "CONSTANT|ended|early|people_due|first_person|waiting|json_each"
+_DERIVED = (
+    "CONSTANT|ended|early|people_due|after_last|from_start|first_person|heads|next|waiting"
+    "|json_each"
+)
 _STATES = (("waiting", 0, 0), ("waiting", 1, 0), ("waiting", 1, NOW // 2), ("done", 0, 0))
 
 

@@ -44,7 +44,7 @@ from tertulia.records.turns import fast_path
 from tertulia.records.turns.control import TurnControl
 from tertulia.records.turns.enter import EnterTurn
 from tertulia.records.turns.local_turns import LocalTurns
-from tertulia.storage.base import Params, StatementLost
+from tertulia.storage.base import StatementLost, Step
 from tertulia.testing import FakeClock
 from tests.records.store_inspection import ANA, BEN, call, execute, without_index
 from tests.servers.empty_stores import NewPlace
@@ -390,12 +390,12 @@ def test_statement_that_the_server_runs_late_changes_nothing(
     attempt = db.attempt
     lost: list[Callable[[], Any]] = []
 
-    def lose(name: str, params: Params, *, lanes: Sequence[str]) -> Any:
-        if name != statement:
-            return attempt(name, params, lanes=lanes)
+    def lose(steps: Sequence[Step], *, lanes: Sequence[str]) -> Any:
+        if steps[0][0] != statement:
+            return attempt(steps, lanes=lanes)
         if is_stored:
-            assert attempt(name, params, lanes=lanes) is not None
-        lost.append(lambda: attempt(name, params, lanes=lanes))
+            assert attempt(steps, lanes=lanes) != [[]]
+        lost.append(lambda: attempt(steps, lanes=lanes))
         raise StatementLost(StoreUnavailable("lost"))
 
     for number in range(3):
@@ -409,7 +409,7 @@ def test_statement_that_the_server_runs_late_changes_nothing(
     assert [row[1] for row in rows["turns"]] == [1, 2, 3]
     assert len(rows["messages"]) == 6
     assert len(rows["usage"]) == len(rows["outbox"]) == 3
-    assert [run() for run in lost] == [None, None]
+    assert [run() for run in lost] == [[[]], [[]]]
     assert world.rows() == rows
     assert world.store.check() == []
     world.close()
@@ -427,10 +427,10 @@ def test_outcome_is_unknown_if_the_general_path_fails_too(
     attempt, write = db.attempt, db.write
     is_down = False
 
-    def lose(name: str, params: Params, *, lanes: Sequence[str]) -> Any:
+    def lose(steps: Sequence[Step], *, lanes: Sequence[str]) -> Any:
         nonlocal is_down
-        if name != statement:
-            return attempt(name, params, lanes=lanes)
+        if steps[0][0] != statement:
+            return attempt(steps, lanes=lanes)
         is_down = True
         raise StatementLost(StoreUnavailable("lost", outcome="unknown"))
 

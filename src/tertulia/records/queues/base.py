@@ -26,7 +26,7 @@ from tertulia.core.session import Page
 from tertulia.core.text.storable import storable
 from tertulia.errors import ConfigError, StaleWrite
 from tertulia.records.store_context import FRESH_SECONDS, StoreContext
-from tertulia.storage.base import Params, Row, Transaction
+from tertulia.storage.base import Database, Params, Row, StatementLost, Step, Transaction
 from tertulia.storage.rows import to_micros
 
 MAX_LIMIT: Final = 1000
@@ -91,23 +91,41 @@ class ClaimQueue(msgspec.Struct, Generic[C], frozen=True, kw_only=True):
         """Return the entries that `take` claims, in a transaction of their own."""
         return claim(context, limit, lease_seconds, take, lane=self.claim_lane)
 
+    def claim_together(
+        self,
+        context: StoreContext,
+        limit: int,
+        lease_seconds: float,
+        steps: Callable[[Params], Sequence[Step]],
+    ) -> list[list[Row]]:
+        """Run the statements of a claim, in one round trip (decision 0041); return their rows.
+
+        If the connection breaks, they run once more. What the first run may have claimed is
+        claimed again when its lease is over.
+        """
+        return run_together(
+            context.db, steps(claim_params(context, limit, lease_seconds)), lane=self.claim_lane
+        )
+
     def wait(
         self,
         context: StoreContext,
         seconds: float,
-        is_due: Callable[[Transaction, Params], bool] | None = None,
+        step: Callable[[], Step] | None = None,
     ) -> bool:
         """Wait until an entry is due; return False after `seconds`.
 
-        A notification on the channel is only a hint: it can be missed, and time makes entries due
-        without one. So `is_due` is called at least once a second all the same.
+        `step` returns the statement that tells it, without the times that it needs. A notification
+        on the channel is only a hint: it can be missed, and time makes entries due without one. So
+        the statement runs at least once a second all the same.
         """
         validate.number("seconds", seconds)
-        check = is_due or self.is_due
         deadline = time.monotonic() + seconds
         while True:
             notifications = context.db.notifications(self.channel)
-            if context.db.read(lambda tx: check(tx, _claimer(context))):
+            statement, params = (f"{self.table}_is_due", {}) if step is None else step()
+            rows = context.db.query(statement, {**params, **_claimer(context)})
+            if any(row[0] for row in rows):
                 return True
             left = deadline - time.monotonic()
             if left <= 0:
@@ -131,19 +149,60 @@ class ClaimQueue(msgspec.Struct, Generic[C], frozen=True, kw_only=True):
 
         `params` are those of `settle_params`. Raise `StaleWrite` if the claim was lost.
         """
-        self._check(entry)
-        lane = self.lane_name(entry)
-        row = context.db.write(lambda tx: self.settle_in(tx, entry, params), lane=lane)
+        (outcome,) = self.settle_many(context, [(entry, params)])
+        if isinstance(outcome, StaleWrite):
+            raise outcome
+        return outcome
+
+    def settle_many(
+        self, context: StoreContext, settlements: Sequence[tuple[C, Params]]
+    ) -> list[Row | StaleWrite]:
+        """Settle claimed entries in one round trip; return for each its row, or how it was lost."""
+        for entry, _ in settlements:
+            self._check(entry)
+        steps = [(f"{self.table}_settle", _claimed(*settlement)) for settlement in settlements]
+        if self.lane is not None:
+            # Harmless if an entry was lost: it marks a head only where there is none.
+            steps += [(f"{self.table}_promote", self.lane(entry)) for entry, _ in settlements]
+        is_lost = False
+        try:
+            results = context.db.attempt(
+                steps, lanes=[self.lane_name(entry) for entry, _ in settlements]
+            )
+        except StatementLost:
+            results, is_lost = None, True
+        settled = [[]] * len(settlements) if results is None else results[: len(settlements)]
+        outcomes = [
+            rows[0] if rows else self._settle_one(context, *settlement, is_lost=is_lost)
+            for settlement, rows in zip(settlements, settled, strict=True)
+        ]
         context.db.notify(self.channel)
-        return row
+        return outcomes
+
+    def _settle_one(
+        self, context: StoreContext, entry: C, params: Params, *, is_lost: bool
+    ) -> Row | StaleWrite:
+        """Settle one entry. `is_lost`: it may be settled, by a statement that got no answer."""
+
+        def work(tx: Transaction) -> Row | StaleWrite:
+            if is_lost:
+                values = {"id": entry.id, "attempts": entry.attempts, "state": params["state"]}
+                row = tx.one(f"{self.table}_settled", values)
+                if row is not None:
+                    return row
+            try:
+                return self.settle_in(tx, entry, params)
+            except StaleWrite as problem:
+                return problem
+
+        return context.db.write(work, lane=self.lane_name(entry))
 
     def settle_in(self, tx: Transaction, entry: C, params: Params) -> Row:
         """Do the same within a transaction, and promote the next entry of the lane.
 
         The caller has locked the lane.
         """
-        values = {**params, "id": entry.id, "attempts": entry.attempts}
-        row = tx.one(f"{self.table}_settle", values)
+        row = tx.one(f"{self.table}_settle", _claimed(entry, params))
         if row is None:
             raise self.stale(tx, entry)
         if self.lane is not None:
@@ -153,11 +212,6 @@ class ClaimQueue(msgspec.Struct, Generic[C], frozen=True, kw_only=True):
     def promote(self, tx: Transaction, lane: Params) -> None:
         """Mark the oldest waiting entry of a lane as its head, if no entry is."""
         tx.run(f"{self.table}_promote", lane)
-
-    def is_due(self, tx: Transaction, times: Params) -> bool:
-        """Return whether an entry can be claimed, or becomes due, or has lost its claimer."""
-        row = tx.one(f"{self.table}_is_due", times)
-        return row is not None and bool(row[0])
 
     def _check(self, entry: object) -> None:
         """Raise `ConfigError` unless the value is an entry of the type that `claim()` returns."""
@@ -179,11 +233,29 @@ def claim(
 ) -> list[T]:
     """Return what `take` claims in one transaction.
 
-    Its parameters are those of `_claimer`, lease and limit.
+    Its parameters are those of `claim_params`.
     """
-    check_limit(limit)
-    params = {**_claimer(context), "lease": lease_micros(lease_seconds), "limit": limit}
+    params = claim_params(context, limit, lease_seconds)
     return context.db.write(lambda tx: take(tx, params), lane=lane)
+
+
+def claim_params(context: StoreContext, limit: int, lease_seconds: float) -> Params:
+    """Return the parameters of a claim: those of `_claimer`, lease and limit."""
+    check_limit(limit)
+    return {**_claimer(context), "lease": lease_micros(lease_seconds), "limit": limit}
+
+
+def run_together(db: Database, steps: Sequence[Step], *, lane: str) -> list[list[Row]]:
+    """Run statements that may run twice as one transaction in a lane; return the rows of each."""
+    try:
+        results = db.attempt(steps, lanes=[lane])
+    except StatementLost:
+        results = None
+    return db.write(lambda tx: tx.together(steps), lane=lane) if results is None else results
+
+
+def _claimed(entry: ClaimedEntry, params: Params) -> Params:
+    return {**params, "id": entry.id, "attempts": entry.attempts}
 
 
 def _claimer(context: StoreContext) -> dict[str, int | str | None]:

@@ -28,7 +28,7 @@ from tertulia.records.links import linked_key
 from tertulia.records.queues import base
 from tertulia.records.store_context import StoreContext
 from tertulia.records.turns.user_message import UserMessage
-from tertulia.storage.base import Params, Row, Transaction
+from tertulia.storage.base import Database, Params, Row, StatementLost, Step, Transaction
 from tertulia.storage.rows import from_micros, to_micros
 
 CHANNEL: Final = "inbox"
@@ -97,42 +97,23 @@ class Inbox:
         validate.collection("media", media)
         validate.number("gather_seconds", gather_seconds)
         validate.text("group", group, optional=True)
-        album = {} if group is None else {"group": group}
-        platform_id = None if message_id is None else str(message_id)
         key = session_rows.key_of(self._context, source)
-        dedupe_key = UserMessage(source, text, platform_id, ()).dedupe_key
-        person = claim_person(source)
         now = self._context.clock.now()
+        platform_id = None if message_id is None else str(message_id)
+        content = {"text": text, "message_id": platform_id, "media": list(media)}
+        dedupe_key = UserMessage(source, text, platform_id, ()).dedupe_key
         params = {
             "arrival": dedupe_key,
-            "person": person,
+            "hash": _hash(dedupe_key or ""),
+            "key": key,
+            "person": claim_person(source),
             "node": _node(self._context, source),
             "source": to_json(source.to_dict()),
-            "body": to_json(
-                {"text": text, "message_id": platform_id, "media": list(media)} | album
-            ),
+            "body": to_json(content if group is None else content | {"group": group}),
             "now": to_micros(now),
             **base.pause_params(now, gather_seconds),
         }
-
-        known_message = {"arrival": dedupe_key, "hash": _hash(dedupe_key or "")}
-
-        def work(tx: Transaction) -> InboxItem:
-            if dedupe_key:
-                row = tx.one("inbox_by_dedupe_key_or_hash", known_message)
-                if row is not None:
-                    return to_item(row) if row[0] else _deleted_item(row, source, key)
-            shared_key = linked_key(tx, source, key)
-            if shared_key != key:
-                tx.lock(session_rows.lane_of(shared_key))
-            _check_waiting(tx, person, waiting_limit)
-            new = {**params, "key": shared_key}
-            row = _gather(tx, new, gather_seconds) if gather_seconds else None
-            row = row or tx.one("inbox_put", new)
-            assert row is not None
-            return to_item(row, is_new=True)
-
-        item = self._db.write(work, lane=session_rows.lane_of(key))
+        item = _accept(self._db, source, params, gather_seconds, waiting_limit)
         if item.is_new:
             self._db.notify(CHANNEL)
         return item
@@ -151,33 +132,15 @@ class Inbox:
         the turns that run already, by `claim_person`; nobody gets more than `per_person` of them.
         Renew a claim that takes longer than the lease, or another worker gets the message.
         """
+        order = _order(self._last_person, limit, per_person, running)
 
-        def take(tx: Transaction, params: Params) -> list[InboxItem]:
-            tx.run("inbox_expire")
-            tx.run("inbox_wake", params)
-            return sorted(
-                self._take(tx, params, per_person, Counter(running)), key=lambda item: item.id
-            )
+        def steps(params: Params) -> list[Step]:
+            claim = {**params, **order}
+            return [("inbox_expire", {}), ("inbox_wake", params), ("inbox_claim", claim)]
 
-        return QUEUE.claim(self._context, limit, lease_seconds, take)
-
-    def _take(
-        self, tx: Transaction, params: Params, per_person: int | None, running: Counter[str]
-    ) -> list[InboxItem]:
-        """Claim one message of each person in turn, until the limit or until nothing is due."""
-        items: list[InboxItem] = []
-        while len(items) < params["limit"]:
-            room = params["limit"] - len(items)
-            heads = _next_heads(tx, params, self._last_person, room, per_person, running)
-            if not heads:
-                break
-            ids = to_json([number for _, number in heads])
-            rows = tx.all("inbox_claim_these", {**params, "ids": ids})
-            if not rows:
-                break  # others have them locked; the next claim gets them
-            items += map(to_item, rows)
-            running.update(person for person, _ in heads)
-            self._last_person = heads[-1][0]
+        *_, rows = QUEUE.claim_together(self._context, limit, lease_seconds, steps)
+        items = sorted(map(to_item, rows), key=lambda item: item.id)
+        self._last_person = _last_served(items, self._last_person)
         return items
 
     def wait(
@@ -192,17 +155,10 @@ class Inbox:
         `per_person` and `running` are those of `claim`; `running` may change meanwhile.
         """
 
-        def is_due(tx: Transaction, times: Params) -> bool:
-            if not QUEUE.is_due(tx, times):
-                return False
-            counts = Counter(dict(running))
-            params = times
-            if _next_heads(tx, params, "", 1, per_person, counts):
-                return True
-            row = tx.one("inbox_is_waking", times)
-            return row is not None and bool(row[0])
+        def step() -> Step:
+            return "inbox_is_due", _order("", 1, per_person, dict(running))
 
-        return QUEUE.wait(self._context, seconds, is_due)
+        return QUEUE.wait(self._context, seconds, step)
 
     def renew(self, item: InboxItem, *, lease_seconds: float = 60) -> None:
         """Extend the lease of a claim; raise `StaleWrite` if another worker has the message."""
@@ -305,30 +261,89 @@ class Inbox:
         return base.find(self._context, limit, cursor, read)
 
 
-def _next_heads(
-    tx: Transaction,
-    params: Params,
-    last_person: str,
-    limit: int,
-    per_person: int | None,
-    running: Counter[str],
-) -> list[tuple[str, int]]:
-    """Return people in turn, after the last one served, each with their oldest due message.
+def _accept(
+    db: Database, source: Source, params: Params, gather_seconds: float, waiting_limit: int | None
+) -> InboxItem:
+    """Store a message by one statement if nothing has to be decided, else by `_accept_in`.
 
-    People who have `per_person` turns running are left out.
+    A message without an id is left to the latter: if the connection broke, nobody could tell
+    whether it was stored.
     """
-    busy = {name for name, count in running.items() if per_person and count >= per_person}
-    people = limit + len(busy) + 1
+    lane = session_rows.lane_of(params["key"])
+    is_simple = params["arrival"] is not None and not gather_seconds and waiting_limit != 0
+    step = "inbox_accept", {**params, "waiting_limit": waiting_limit or 0}
+    is_lost = False
+    if is_simple and not db.has_one_writer:
+        try:
+            results = db.attempt([step], lanes=[lane])
+        except StatementLost:
+            results, is_lost = None, True
+        if results is not None and results[0]:
+            return to_item(results[0][0], is_new=True)
 
-    def read(person: str) -> list[tuple[str, int]]:
-        rows = tx.all("inbox_due_people", {**params, "person": person, "people": people})
-        return [(name, number) for name, number in rows if name not in busy]
+    def work(tx: Transaction) -> InboxItem:
+        # Where there are no round trips to save, one transaction for both saves a commit.
+        row = tx.one(*step) if is_simple and db.has_one_writer else None
+        if row is not None:
+            return to_item(row, is_new=True)
+        return _accept_in(tx, source, params, gather_seconds, waiting_limit, is_lost=is_lost)
 
-    # The last one served comes after everybody else.
-    heads = dict(row for row in read(last_person) if row[0] != last_person)
-    if len(heads) < limit:
-        heads |= dict(row for row in read("") if row[0] not in heads)
-    return list(heads.items())[:limit]
+    return db.write(work, lane=lane)
+
+
+def _accept_in(
+    tx: Transaction,
+    source: Source,
+    params: Params,
+    gather_seconds: float,
+    waiting_limit: int | None,
+    *,
+    is_lost: bool,
+) -> InboxItem:
+    """Store a message that may be a known one, be shared, be gathered, or be one too many.
+
+    `is_lost`: a statement that got no answer may have stored it.
+    """
+    key = params["key"]
+    if params["arrival"]:
+        row = tx.one("inbox_by_dedupe_key_or_hash", params)
+        if row is not None and not row[0]:
+            return _deleted_item(row, source, key)
+        if row is not None:
+            return to_item(row, is_new=is_lost and row[8] == params["now"])
+    shared_key = linked_key(tx, source, key)
+    if shared_key != key:
+        tx.lock(session_rows.lane_of(shared_key))
+    _check_waiting(tx, params["person"], waiting_limit)
+    new = {**params, "key": shared_key}
+    row = _gather(tx, new, gather_seconds) if gather_seconds else None
+    row = row or tx.one("inbox_put", new)
+    assert row is not None
+    return to_item(row, is_new=True)
+
+
+def _order(
+    last_person: str, limit: int, per_person: int | None, running: Mapping[str, int]
+) -> Params:
+    """Return the parameters that say in which order people are served, and how many turns each."""
+    room = limit if per_person is None else per_person
+    rooms = {} if per_person is None else {name: room - count for name, count in running.items()}
+    busy = sum(left <= 0 for left in rooms.values())
+    return {
+        "person": last_person,
+        "people": limit + busy + 1,
+        "room": room,
+        "rooms": to_json(rooms),
+        "limit": limit,
+    }
+
+
+def _last_served(items: Sequence[InboxItem], last_person: str) -> str:
+    """Return whom a claim served last: of those with the most messages, the last in the circle."""
+    served = Counter(claim_person(item.source) for item in items)
+    most = max(served.values(), default=0)
+    last_round = (person for person, count in served.items() if count == most)
+    return max(last_round, key=lambda name: (name <= last_person, name), default=last_person)
 
 
 def claim_person(source: Source) -> str:

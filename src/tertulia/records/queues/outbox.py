@@ -33,7 +33,7 @@ from tertulia.platforms.registry import PLATFORMS
 from tertulia.records.media import release
 from tertulia.records.queues import base
 from tertulia.records.store_context import StoreContext
-from tertulia.storage.base import Params, Row, Transaction
+from tertulia.storage.base import Params, Row, Step, Transaction
 from tertulia.storage.rows import from_micros, to_micros
 
 CHANNEL: Final = "outbox"
@@ -127,36 +127,38 @@ class Outbox:
         *,
         lease_seconds: float = 60,
         platforms: Collection[str] | None = None,
-        accounts: Collection[AccountKey] | None = None,
+        accounts: Collection[AccountKey] | Mapping[AccountKey, int] | None = None,
         idempotent: Collection[str] | Mapping[AccountKey, float] = (),
     ) -> list[Delivery]:
         """Claim deliveries that are due; no other sender gets them while the lease lasts.
 
         Of each chat only the oldest delivery is claimed, and only when no earlier one is being
         sent. Renew a claim that takes longer than the lease, or its outcome becomes unknown. With
-        `platforms` or `accounts` only deliveries to these are claimed; the account None stands for
-        every account of its platform. `idempotent` says for how many seconds an account drops a
-        delivery that it has had: so long the deliveries of a lost sender are sent again. A name
-        alone stands for a platform that never forgets them.
+        `platforms` or `accounts` only deliveries to these are claimed, in turn, and no more than
+        the number that an account may have in `accounts`; the account None stands for every account
+        of its platform. `idempotent` says for how many seconds an account drops a delivery that it
+        has had: so long the deliveries of a lost sender are sent again. A name alone stands for a
+        platform that never forgets them.
         """
-        memories = _memories(idempotent)
+        selection = _selected(platforms, accounts, limit)
+        claim, accounts_param = "outbox_claim", {}
+        if selection is not None:
+            claim, accounts_param = "outbox_claim_for", {"accounts": selection}
 
-        def take(tx: Transaction, params: Params) -> list[Delivery]:
-            for id_, age, platform, account, *rest_of_chat in tx.all("outbox_find_lost"):
-                if (age or 0) < _memory_seconds(memories, platform, account) * 1e6:
-                    tx.run("outbox_resend", {"id": id_})
-                else:
-                    tx.run("outbox_set_unknown", {"id": id_})
-                    _promote(tx, (platform, account, *rest_of_chat))
-            selection = _selected(platforms, accounts)
-            if selection is None:
-                tx.run("outbox_wake", params)
-                rows = tx.all("outbox_claim", params)
-            else:
-                rows = _claim_for(tx, selection, params)
-            return sorted(map(to_delivery, rows), key=lambda delivery: delivery.id)
+        def steps(params: Params) -> list[Step]:
+            values = {**params, **accounts_param}
+            return [("outbox_find_lost", {}), ("outbox_wake", params), (claim, values)]
 
-        return _QUEUE.claim(self._context, limit, lease_seconds, take)
+        def take(most: int) -> tuple[list[Row], list[Row]]:
+            lost, _, rows = _QUEUE.claim_together(self._context, most, lease_seconds, steps)
+            return lost, rows
+
+        lost, rows = take(limit)
+        if lost:
+            memories = _memories(idempotent)
+            self._db.write(lambda tx: _settle_lost(tx, memories), lane=_QUEUE.claim_lane)
+            rows += take(limit - len(rows))[1] if len(rows) < limit else []
+        return sorted(map(to_delivery, rows), key=lambda delivery: delivery.id)
 
     def wait(
         self,
@@ -166,18 +168,11 @@ class Outbox:
         accounts: Collection[AccountKey] | None = None,
     ) -> bool:
         """Wait until something can be claimed; return False if nothing can after `seconds`."""
-        selection = _selected(platforms, accounts)
+        selection = _selected(platforms, accounts, 1)
         if selection is None:
             return _QUEUE.wait(self._context, seconds)
-
-        def is_due(tx: Transaction, times: Params) -> bool:
-            rows = (
-                tx.one(f"outbox_is_due_for{_suffix(key)}", {**_columns_of(key), **times})
-                for key in selection
-            )
-            return any(row is not None and row[0] for row in rows)
-
-        return _QUEUE.wait(self._context, seconds, is_due)
+        step = "outbox_is_due_for", {"accounts": selection}
+        return _QUEUE.wait(self._context, seconds, lambda: step)
 
     def renew(self, delivery: Delivery, *, lease_seconds: float = 60) -> None:
         """Extend the lease of a claim; raise `StaleWrite` if the claim was lost."""
@@ -188,11 +183,28 @@ class Outbox:
 
         `message_id` is the id that the platform has given the message.
         """
-        validate.text("message_id", message_id, optional=True)
-        params = base.settle_params(
-            self._context, "sent", message_id=storable(message_id), waived=0
-        )
-        return to_delivery(_QUEUE.settle(self._context, delivery, params))
+        (outcome,) = self.done_many([(delivery, message_id)])
+        if isinstance(outcome, StaleWrite):
+            raise outcome
+        return outcome
+
+    def done_many(self, sent: Sequence[tuple[Delivery, str | None]]) -> list[Delivery | StaleWrite]:
+        """Settle claimed deliveries as sent, each with the id that the platform has given it.
+
+        Return each as it is stored now, or a `StaleWrite` in the place of one whose claim was lost.
+        """
+        settlements = []
+        for delivery, message_id in sent:
+            validate.text("message_id", message_id, optional=True)
+            params = base.settle_params(
+                self._context, "sent", message_id=storable(message_id), waived=0
+            )
+            settlements.append((delivery, params))
+        outcomes = _QUEUE.settle_many(self._context, settlements)
+        return [
+            outcome if isinstance(outcome, StaleWrite) else to_delivery(outcome)
+            for outcome in outcomes
+        ]
 
     def failed(
         self,
@@ -420,36 +432,27 @@ def put_in(tx: Transaction, parts: Sequence[Delivery], now: int) -> None:
         tx.run("outbox_put", params)
 
 
-def _claim_for(
-    tx: Transaction, accounts: Sequence[AccountKey], params: Mapping[str, Any]
-) -> list[Row]:
-    rows: list[Row] = []
-    for key in accounts:
-        left = params["limit"] - len(rows)
-        if left:
-            values = {**params, **_columns_of(key), "limit": left}
-            tx.run(f"outbox_wake_for{_suffix(key)}", values)
-            rows += tx.all(f"outbox_claim_for{_suffix(key)}", values)
-    return rows
+def _settle_lost(tx: Transaction, memories: Mapping[AccountKey, float]) -> None:
+    """Send the deliveries of lost senders again, if their accounts remember them; else give up."""
+    for id_, age, platform, account, *rest_of_chat in tx.all("outbox_find_lost"):
+        if (age or 0) < _memory_seconds(memories, platform, account) * 1e6:
+            tx.run("outbox_resend", {"id": id_})
+        else:
+            tx.run("outbox_set_unknown", {"id": id_})
+            _promote(tx, (platform, account, *rest_of_chat))
 
 
 def _selected(
-    platforms: Collection[str] | None, accounts: Collection[AccountKey] | None
-) -> list[AccountKey] | None:
-    """Return the accounts to claim for, in a fixed order; None for all."""
+    platforms: Collection[str] | None,
+    accounts: Collection[AccountKey] | Mapping[AccountKey, int] | None,
+    room: int,
+) -> str | None:
+    """Return the accounts to claim for, each with its room, as the statements take them."""
     if platforms is None and accounts is None:
         return None
-    keys_: set[AccountKey] = {(name, None) for name in platforms or ()} | {*(accounts or ())}
-    return sorted(keys_, key=lambda key: (key[0], key[1] or ""))
-
-
-def _suffix(key: AccountKey) -> str:
-    return "" if key[1] is None else "_account"
-
-
-def _columns_of(key: AccountKey) -> dict[str, str]:
-    platform, account = key
-    return {"platform": platform} | ({} if account is None else {"account": account})
+    rooms: dict[AccountKey, int] = {(name, None): room for name in platforms or ()}
+    rooms |= accounts if isinstance(accounts, Mapping) else dict.fromkeys(accounts or (), room)
+    return to_json([[*key, number] for key, number in rooms.items()])
 
 
 def _memories(

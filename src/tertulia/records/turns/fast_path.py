@@ -60,14 +60,14 @@ def enter(attempt: EnterTurn, lane: str) -> Entered:
 
         return write_with_process_check(context, enter_either_way, lane=lane)
     try:
-        row = context.db.attempt("turn_enter", params, lanes=(lane,))
+        results = context.db.attempt([("turn_enter", params)], lanes=(lane,))
     except StatementLost as lost:
         return _or_unknown(
             lost, lambda: write_with_process_check(context, attempt.enter, lane=lane)
         )
-    if row is None:
+    if results is None or not results[0]:
         return write_with_process_check(context, attempt.enter, lane=lane)
-    return attempt.opened(session_row(row))
+    return attempt.opened(session_row(results[0][0]))
 
 
 def entry_params(attempt: EnterTurn) -> Params | None:
@@ -112,7 +112,7 @@ def write(step: WriteStep, lane: str) -> int:
         return write_with_process_check(context, step.write, lane=lane)
     statement = "turn_answer" if step.cost is None else "turn_answer_with_usage"
     try:
-        row = context.db.attempt(statement, params, lanes=_lanes(step, lane))
+        results = context.db.attempt([(statement, params)], lanes=_lanes(step, lane))
     except StatementLost as lost:
 
         def write_again(tx: Transaction, answers: ProcessAnswers) -> int:
@@ -120,9 +120,9 @@ def write(step: WriteStep, lane: str) -> int:
             return step.write(tx, answers) if last_seq is None else last_seq
 
         return _or_unknown(lost, lambda: write_with_process_check(context, write_again, lane=lane))
-    if row is None:
+    if results is None or not results[0]:
         return write_with_process_check(context, step.write, lane=lane)
-    return int(row[0])
+    return int(results[0][0][0])
 
 
 def answer_params(step: WriteStep) -> Params | None:

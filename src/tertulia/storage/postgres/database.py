@@ -3,8 +3,9 @@
 A statement whose result is not needed is sent together with the next query or with the commit (a
 pipeline), because round trips to the server cost most.
 
-A statement that decides everything itself (`attempt`) is sent together with the locks of its lanes,
-in one round trip. PostgreSQL takes everything up to the end of a pipeline as one transaction.
+Statements that need nothing of each other's results (`attempt`) are sent together with the locks of
+their lanes, in one round trip. PostgreSQL takes everything up to the end of a pipeline as one
+transaction. One statement that only reads (`query`) needs no transaction around it.
 
 Work that names its lane (a conversation, a chat) waits for other work of the same lane by an
 advisory lock on its name, so its statements see what was committed last (decision 0008). All other
@@ -25,6 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
@@ -39,7 +41,7 @@ from tertulia.core.backoff import JITTER
 from tertulia.core.text.search_terms import Phrase
 from tertulia.errors import ConfigError, IllegalMove, StoreError, StoreUnavailable
 from tertulia.storage import inspection, statements
-from tertulia.storage.base import Params, Progress, Row, StatementLost, Transaction
+from tertulia.storage.base import Params, Progress, Row, StatementLost, Step, Transaction
 from tertulia.storage.handle import DatabaseHandle
 from tertulia.storage.postgres import migrate
 from tertulia.storage.postgres.errors import FOREIGN, translate_errors
@@ -50,6 +52,7 @@ T = TypeVar("T")
 log = logging.getLogger("tertulia.storage")
 Connection = psycopg.Connection[Row]
 
+_BEGIN_LANE = "begin isolation level read committed"
 _BEGIN_READ = "begin isolation level repeatable read, read only"
 _RETRYABLE = (pg_errors.SerializationFailure, pg_errors.DeadlockDetected)
 _DUPLICATE = (pg_errors.UniqueViolation, pg_errors.ExclusionViolation)
@@ -102,6 +105,11 @@ class PostgresTransaction:
 
     def many(self, statement: str, rows: Iterable[Params | Row]) -> None:
         self._connection.cursor().executemany(self._sql[statement], list(rows))
+
+    def together(self, steps: Sequence[Step]) -> list[list[Row]]:
+        with _pipeline(self._connection):  # leaving it waits for every result
+            cursors = [self._execute(*step) for step in steps]
+        return list(map(_rows, cursors))
 
     def lock(self, name: str, *, shared: bool = False) -> None:
         """Lock a name; the locks of a transaction are waited for in the order of their numbers.
@@ -185,13 +193,13 @@ class PostgresDatabase(DatabaseHandle):
         with self._counted_call():
             return self._write(work, lane)
 
-    def attempt(self, statement: str, params: Params, *, lanes: Sequence[str]) -> Row | None:
+    def attempt(self, steps: Sequence[Step], *, lanes: Sequence[str]) -> list[list[Row]] | None:
         # Without a pipeline each statement would be a transaction, and the locks would not last.
         if not psycopg.capabilities.has_pipeline():
             return None
         try:
             with self._counted_call(), self._pooled_connection() as connection:
-                return self._attempt(connection, statement, params, lanes)
+                return self._attempt(connection, steps, lanes)
         except PoolTimeout as problem:
             raise translate_errors(problem, self._name) from problem
 
@@ -226,7 +234,11 @@ class PostgresDatabase(DatabaseHandle):
 
     def read(self, work: Callable[[Transaction], T]) -> T:
         with self._counted_call():
-            return self._read(work)
+            return self._read(partial(self._read_once, work))
+
+    def query(self, statement: str, params: Params = _NO_PARAMS) -> list[Row]:
+        with self._counted_call():
+            return self._read(partial(self._query_once, statement, params))
 
     def close(self) -> None:
         with self._no_calls:
@@ -322,12 +334,12 @@ class PostgresDatabase(DatabaseHandle):
                 self._calls -= 1
                 self._no_calls.notify_all()
 
-    def _read(self, work: Callable[[Transaction], T]) -> T:
+    def _read(self, read: Callable[[Connection], T]) -> T:
         deadline = time.monotonic() + self._busy_seconds
         while True:
             try:
                 with self._pooled_connection() as connection:
-                    return self._read_once(connection, work)
+                    return read(connection)
             except _ConnectionLost as problem:
                 # After a restart of the server every connection in the pool is broken.
                 if time.monotonic() > deadline:
@@ -359,20 +371,24 @@ class PostgresDatabase(DatabaseHandle):
             return result
 
     def _attempt(
-        self, connection: Connection, statement: str, params: Params, lanes: Sequence[str]
-    ) -> Row | None:
+        self, connection: Connection, steps: Sequence[Step], lanes: Sequence[str]
+    ) -> list[list[Row]] | None:
         locks = dict.fromkeys(map(_lock_id, lanes), False)
         calls = ", ".join([self._limits, *_lock_calls(locks)])
         try:
             with _pipeline(connection):
+                if len(steps) > 1:
+                    connection.execute(_BEGIN_LANE)
                 connection.execute(f"select {calls}", sorted(locks))
-                cursor = connection.execute(self._sql[statement], params)
-            return cursor.fetchone()
+                cursors = [connection.execute(self._sql[name], params) for name, params in steps]
+                if len(steps) > 1:
+                    connection.execute("commit")
+            return list(map(_rows, cursors))
         except FOREIGN as problem:
             if isinstance(problem, psycopg.Error) and _is_lost(connection, problem):
                 connection.close()
                 raise StatementLost(self._unknown_outcome()) from problem
-            log.debug("%s was refused, the general path follows: %s", statement, problem)
+            log.debug("%s was refused, the general path follows: %s", steps[-1][0], problem)
             self._rollback(connection)
             return None
         except BaseException:
@@ -383,8 +399,7 @@ class PostgresDatabase(DatabaseHandle):
         self, connection: Connection, locks: Locks, *, is_in_lane: bool
     ) -> tuple[PostgresTransaction, psycopg.Cursor[Row]]:
         """Begin a transaction; return it, and the cursor that will hold its id."""
-        isolation = "read committed" if is_in_lane else "serializable"
-        connection.execute(f"begin isolation level {isolation}")
+        connection.execute(_BEGIN_LANE if is_in_lane else "begin isolation level serializable")
         sql = self._sql_in_lane if is_in_lane else self._sql
         # The limits come first: they hold for the wait for the locks.
         parts = ["pg_current_xact_id()::text", self._limits, *_lock_calls(locks)]
@@ -404,19 +419,29 @@ class PostgresDatabase(DatabaseHandle):
             error = translate_errors(problem, self._name)
             log.warning("could not terminate stalled backends: %s", error)
 
-    def _read_once(self, connection: Connection, work: Callable[[Transaction], T]) -> T:
-        try:
+    def _read_once(self, work: Callable[[Transaction], T], connection: Connection) -> T:
+        with self._reading(connection):
             with _pipeline(connection):
                 connection.execute(_BEGIN_READ)
                 result = work(PostgresTransaction(connection, self._sql))
                 connection.execute("commit")
+            return result
+
+    def _query_once(self, statement: str, params: Params, connection: Connection) -> list[Row]:
+        with self._reading(connection):
+            return connection.execute(self._sql[statement], params).fetchall()
+
+    @contextmanager
+    def _reading(self, connection: Connection) -> Iterator[None]:
+        """Leave the connection usable if the block fails; say so if it was lost."""
+        try:
+            yield
         except BaseException as problem:
             if isinstance(problem, psycopg.Error) and _is_lost(connection, problem):
                 connection.close()
                 raise _ConnectionLost(problem) from problem
             self._rollback(connection)
             raise
-        return result
 
     def _was_committed(self, transaction_id: str, problem: psycopg.Error) -> bool:
         """Return whether a transaction was committed whose commit got no answer.
@@ -501,6 +526,11 @@ class PostgresDatabase(DatabaseHandle):
                 connection.rollback()
             except psycopg.OperationalError:
                 connection.close()
+
+
+def _rows(cursor: psycopg.Cursor[Row]) -> list[Row]:
+    """Return the rows of a statement; none for one that returns no rows."""
+    return cursor.fetchall() if cursor.description is not None else []
 
 
 class _NeedsLocks(Exception):

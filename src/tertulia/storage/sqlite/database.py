@@ -18,7 +18,7 @@ import apsw
 from tertulia.core.text.search_terms import Phrase
 from tertulia.errors import ConfigError, IllegalMove
 from tertulia.storage import statements
-from tertulia.storage.base import Params, Progress, Row, Transaction
+from tertulia.storage.base import Params, Progress, Row, Step, Transaction
 from tertulia.storage.handle import DatabaseHandle
 from tertulia.storage.sqlite import maintenance, migrate
 from tertulia.storage.sqlite.errors import FOREIGN, translate_errors
@@ -58,6 +58,9 @@ class SqliteTransaction:
 
     def many(self, statement: str, rows: Iterable[Params | Row]) -> None:
         self._connection.executemany(self._sql[statement], rows)
+
+    def together(self, steps: Sequence[Step]) -> list[list[Row]]:
+        return [self.all(*step) for step in steps]
 
     def lock(self, name: str, *, shared: bool = False) -> None:
         return  # a writer has the whole file locked
@@ -106,8 +109,11 @@ class SqliteDatabase(DatabaseHandle):
             return self._group.write_shared(work)
         return self._group.submit(Job(work))  # type: ignore[no-any-return]
 
-    def attempt(self, statement: str, params: Params, *, lanes: Sequence[str]) -> Row | None:
-        return self.write(lambda tx: tx.one(statement, params))
+    def attempt(self, steps: Sequence[Step], *, lanes: Sequence[str]) -> list[list[Row]] | None:
+        return self.write(lambda tx: tx.together(steps))
+
+    def query(self, statement: str, params: Params = _NO_PARAMS) -> list[Row]:
+        return self.read(lambda tx: tx.all(statement, params))
 
     def in_one_commit(self, calls: Callable[[], None]) -> None:
         for channel in self._group.run_calls(calls):

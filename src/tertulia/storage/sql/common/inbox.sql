@@ -38,38 +38,84 @@ select count(*) from (
     select 1 from inbox where person = :person and state = 'waiting' limit :limit
 ) waiting
 
--- name: inbox_due_people
--- People with due messages, from one on in order, and the oldest due message of each: one seek in
--- the index for each of them, however many messages wait.
-with recursive people_due (person, step) as (
+-- name: inbox_accept
+-- A message that nothing has to be decided about: it is new, its chat is not linked, and its author
+-- may have one more waiting. Otherwise nothing changes, and `Inbox.put` decides.
+insert into inbox (
+    arrival, key, person, source, body, state, not_before, paused_at, received_at, is_next, node
+)
+select :arrival, :key, :person, :source, :body, 'waiting', :not_before, :paused_at, :now,
+    {part_inbox_is_head}, :node
+where {part_is_read_committed}
+    and not exists (select 1 from inbox where arrival = :arrival)
+    and not exists (select 1 from deleted_messages where hash = :hash)
+    and not exists (select 1 from links where key = :key)
+    and (:waiting_limit = 0 or (
+        select count(*) from (
+            select 1 from inbox where person = :person and state = 'waiting' limit :waiting_limit
+        ) waiting
+    ) < :waiting_limit)
+returning {part_inbox_columns}
+
+-- name: part_next_person
+select inbox.person from inbox {part_inbox_by_person}
+where {part_head_is_due} and {part_is_ours}
+
+-- name: part_inbox_heads
+-- Due messages in the order of a claim, which goes round the people from the one after `:person`:
+-- the oldest message of each, then the next one of each. Nobody gets more than there is room for:
+-- `:rooms` by person, else `:room`. One seek in the index for each, however many messages wait.
+with recursive after_last (person, step) as (
     select person, step from (
         select person, 1 as step from inbox {part_inbox_by_person}
-        where {part_head_is_due} and {part_is_ours} and person >= :person order by person limit 1
+        where {part_head_is_due} and {part_is_ours} and person > :person order by person limit 1
     ) first_person
     union all
     select (
-        select inbox.person from inbox {part_inbox_by_person}
-        where {part_head_is_due} and {part_is_ours} and inbox.person > people_due.person
+        {part_next_person} and inbox.person > after_last.person order by inbox.person limit 1
+    ), step + 1
+    from after_last where after_last.person is not null and step < :people
+), from_start (person, step) as (
+    select person, step from (
+        select person, 1 as step from inbox {part_inbox_by_person}
+        where {part_head_is_due} and {part_is_ours} and person >= '' and person <= :person order by person limit 1
+    ) first_person
+    union all
+    select (
+        {part_next_person} and inbox.person > from_start.person and inbox.person <= :person
         order by inbox.person limit 1
     ), step + 1
-    from people_due where people_due.person is not null and step < :people
+    from from_start where from_start.person is not null and step < :people
+), people_due (person, room) as (
+    select person, {part_room_of_person} from after_last where person is not null
+    union all
+    select person, {part_room_of_person} from from_start where person is not null
+), heads (person, room, number, id) as (
+    select person, room, 1, (
+        select inbox.id from inbox {part_inbox_by_person}
+        where {part_head_is_due} and {part_is_ours} and inbox.person = people_due.person order by inbox.id limit 1
+    ) from people_due where room > 0
+    union all
+    select person, room, number + 1, (
+        select inbox.id from inbox {part_inbox_by_person}
+        where {part_head_is_due} and {part_is_ours} and inbox.person = heads.person and inbox.id > heads.id
+        order by inbox.id limit 1
+    ) from heads where heads.id is not null and number < room
 )
-select person, (
-    select inbox.id from inbox {part_inbox_by_person}
-    where {part_head_is_due} and {part_is_ours} and inbox.person = people_due.person order by inbox.id limit 1
-) from people_due where person is not null
 
--- name: inbox_claim_these
+-- name: inbox_claim
+{part_inbox_heads}
 {part_inbox_claim}
 where id in (
-    select id from inbox where {part_inbox_ids} and {part_head_is_due} and {part_is_ours}
+    select id from inbox where {part_is_inbox_head} and {part_head_is_due} and {part_is_ours}
     {part_skip_locked}
 )
 returning {part_inbox_columns}
 
--- name: inbox_is_waking
--- Something is due that is not a due head yet: a pause has ended, or a claimer was lost.
-select {part_inbox_is_woken}
+-- name: inbox_is_due
+{part_inbox_heads}
+select (select id from heads where id is not null limit 1) is not null
+    or {part_inbox_is_woken}
     or exists (select 1 from inbox {part_inbox_by_lease} where {part_inbox_lost})
 
 -- name: inbox_newest

@@ -43,95 +43,75 @@ where id = :id
 -- name: outbox_resend
 update outbox set state = 'waiting', problem = 'the sender was lost while sending' where id = :id
 
+-- name: part_next_due
+-- The next due delivery of an account; of the whole platform if there is no account. Rows are
+-- compared as a whole, in the order of an index: only that index can be used, from that row on.
+case when heads.account is null then (
+    select case when next.platform = heads.platform then next.id end from (
+        select platform, id from outbox {part_outbox_by_due_for}
+        where {part_head_is_due} and {part_is_ours} and (platform, id) > (heads.platform, heads.id)
+        order by platform, id limit 1
+    ) as next
+) else (
+    select case when next.platform = heads.platform and next.account = heads.account then next.id end
+    from (
+        select platform, account, id from outbox {part_outbox_by_due_for_account}
+        where {part_head_is_due} and {part_is_ours}
+            and (platform, account, id) > (heads.platform, heads.account, heads.id)
+        order by platform, account, id limit 1
+    ) as next
+) end
+
+-- name: part_first_pause_is_over
+-- Whether the first pause of an account to end, or of a platform, has ended.
+case when heads.account is null then (
+    select next.platform = heads.platform and next.not_before <= :now from (
+        select platform, not_before from outbox {part_outbox_by_pause_for}
+        where {part_outbox_paused} and platform >= heads.platform
+        order by platform, not_before limit 1
+    ) as next
+) else (
+    select next.platform = heads.platform and next.account = heads.account
+        and next.not_before <= :now
+    from (
+        select platform, account, not_before from outbox {part_outbox_by_pause_for_account}
+        where {part_outbox_paused} and (platform, account) >= (heads.platform, heads.account)
+        order by platform, account, not_before limit 1
+    ) as next
+) end
+
 -- name: outbox_claim_for
+-- For several accounts at once, each with room for some: the oldest of each, then the next of each.
+-- One seek in the index for each delivery, however many wait.
+with recursive heads (platform, account, room, number, id) as (
+    select platform, account, room, 0, cast(0 as bigint) from {part_outbox_accounts}
+    union all
+    select platform, account, room, number + 1, {part_next_due}
+    from heads where heads.id is not null and number < room
+)
 {part_outbox_claim}
 where id in (
-    select id from outbox {part_outbox_by_due_for}
-    where {part_head_is_due} and {part_is_ours} and platform = :platform
-    order by id limit :limit {part_skip_locked}
+    select id from outbox where {part_is_outbox_head} and {part_head_is_due} and {part_is_ours}
+    {part_skip_locked}
 )
 returning {part_outbox_columns}
-
--- name: outbox_wake_for
-update outbox set paused_at = 0 where id in (
-    select id from (
-        select id from outbox {part_outbox_by_pause_for}
-        where {part_outbox_paused} and platform = :platform
-            and not_before <= :now
-        order by not_before limit :limit {part_skip_locked}
-    ) ended
-    union all
-    select id from (
-        select id from outbox {part_outbox_by_pause_begin}
-        where {part_outbox_paused} and paused_at > :future
-        order by paused_at limit :limit {part_skip_locked}
-    ) early
-)
 
 -- name: outbox_is_due_for
-select (
-    select id from outbox {part_outbox_by_due_for}
-    where {part_head_is_due} and {part_is_ours} and platform = :platform
-    order by id limit 1
-) is not null or (
-    select id from outbox {part_outbox_by_pause_for}
-    where {part_outbox_paused} and platform = :platform
-        and not_before <= :now
-    order by not_before limit 1
-) is not null or (
-    select id from outbox {part_outbox_by_pause_begin}
-    where {part_outbox_paused} and platform = :platform
-        and paused_at > :future
-    order by paused_at limit 1
-) is not null or exists (
-    select 1 from outbox {part_outbox_by_lease}
-    where {part_outbox_lost} and platform = :platform
-)
-
--- name: outbox_claim_for_account
-{part_outbox_claim}
-where id in (
-    select id from outbox {part_outbox_by_due_for_account}
-    where {part_head_is_due} and {part_is_ours} and platform = :platform and account = :account
-    order by id limit :limit {part_skip_locked}
-)
-returning {part_outbox_columns}
-
--- name: outbox_wake_for_account
-update outbox set paused_at = 0 where id in (
-    select id from (
-        select id from outbox {part_outbox_by_pause_for_account}
-        where {part_outbox_paused} and platform = :platform and account = :account
-            and not_before <= :now
-        order by not_before limit :limit {part_skip_locked}
-    ) ended
-    union all
-    select id from (
+-- A row for each account: whether something can be claimed.
+select {part_next_due} is not null
+    or coalesce({part_first_pause_is_over}, false)
+    or (
         select id from outbox {part_outbox_by_pause_begin}
-        where {part_outbox_paused} and paused_at > :future
-        order by paused_at limit :limit {part_skip_locked}
-    ) early
-)
-
--- name: outbox_is_due_for_account
-select (
-    select id from outbox {part_outbox_by_due_for_account}
-    where {part_head_is_due} and {part_is_ours} and platform = :platform and account = :account
-    order by id limit 1
-) is not null or (
-    select id from outbox {part_outbox_by_pause_for_account}
-    where {part_outbox_paused} and platform = :platform and account = :account
-        and not_before <= :now
-    order by not_before limit 1
-) is not null or (
-    select id from outbox {part_outbox_by_pause_begin}
-    where {part_outbox_paused} and platform = :platform and account = :account
-        and paused_at > :future
-    order by paused_at limit 1
-) is not null or exists (
-    select 1 from outbox {part_outbox_by_lease}
-    where {part_outbox_lost} and platform = :platform and account = :account
-)
+        where {part_outbox_paused} and paused_at > :future and platform = heads.platform
+            and account = coalesce(heads.account, account)
+        order by paused_at limit 1
+    ) is not null
+    or exists (
+        select 1 from outbox {part_outbox_by_lease}
+        where {part_outbox_lost} and platform = heads.platform
+            and account = coalesce(heads.account, account)
+    )
+from (select platform, account, cast(0 as bigint) as id from {part_outbox_accounts}) as heads
 
 -- name: outbox_settle_late
 update outbox set state = :state, not_before = :not_before, problem = :problem,

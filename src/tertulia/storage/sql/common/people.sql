@@ -107,6 +107,12 @@ on conflict (key) do update set shared_key = excluded.shared_key, made_at = excl
 -- name: link_of
 select shared_key, shared_source, shared_person from links where key = :key
 
+-- name: links_with
+-- The links of the conversation that a key has joined, or that others have joined; its own too.
+select key, shared_key, source, shared_source, shared_person from links
+where shared_key = coalesce((select own.shared_key from links as own where own.key = :key), :key)
+order by key
+
 -- name: links_of
 select key, source, shared_source, shared_person from links where shared_key = :shared_key order by key
 

@@ -64,7 +64,7 @@ where id in (
 )
 returning {part_{queue}_columns}
 
--- name: {queue}_is_due (inbox, outbox)
+-- name: {queue}_is_due (outbox)
 -- Not `exists`: PostgreSQL then expects to meet a due entry soon, and reads the table.
 select (
     select id from {queue} {part_{queue}_by_due}
@@ -92,6 +92,11 @@ update {queue} set state = :state, not_before = :not_before, paused_at = :paused
     {part_{queue}_settle}
 where id = :id and state in ({part_{queue}_open}) and attempts = :attempts
 returning {part_{queue}_columns}
+
+-- name: {queue}_settled (inbox, outbox, occurrences)
+-- The entry, if who claimed it has settled it so.
+select {part_{queue}_columns} from {queue}
+where id = :id and state = :state and attempts = :attempts
 
 -- name: {queue}_promote (inbox, outbox)
 -- Mark the oldest waiting entry of a lane as its head, if none is marked.

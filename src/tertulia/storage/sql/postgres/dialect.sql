@@ -20,9 +20,21 @@ and md5(coalesce(thread_id, '')) = md5(coalesce(cast(:thread_id as text), ''))
 -- name: part_inbox_by_person
 -- Empty: the statistics of PostgreSQL lead it to the index.
 
--- name: part_inbox_ids
+-- name: part_is_inbox_head
 -- An array, so that the rows are looked up by their ids and nothing else is read.
-id = any (cast(translate(:ids, '[]', '{}') as bigint[]))
+id = any (array(select heads.id from heads where heads.id is not null limit :limit))
+
+-- name: part_room_of_person
+coalesce(cast(cast(:rooms as jsonb) ->> person as bigint), :room)
+
+-- name: part_is_outbox_head
+id = any (array(select heads.id from heads where heads.id > 0 limit :limit))
+
+-- name: part_outbox_accounts
+(
+    select value ->> 0 as platform, value ->> 1 as account, cast(value ->> 2 as bigint) as room
+    from jsonb_array_elements(cast(:accounts as jsonb)) as value
+) as accounts
 
 -- name: part_session_ids
 sessions.id = any (array(select jsonb_array_elements_text(cast(:ids as jsonb))))

@@ -16,8 +16,25 @@ and coalesce(thread_id, '') = coalesce(cast(:thread_id as text), '')
 -- name: part_inbox_by_person
 indexed by inbox_due_person
 
--- name: part_inbox_ids
-id in (select value from json_each(:ids))
+-- name: part_is_inbox_head
+id in (select heads.id from heads where heads.id is not null limit :limit)
+
+-- name: part_room_of_person
+coalesce((select value from json_each(:rooms) where key = person), :room)
+
+-- name: part_is_read_committed
+-- There is one writer at a time, which sees everything that was committed before.
+true
+
+-- name: part_is_outbox_head
+id in (select heads.id from heads where heads.id > 0 limit :limit)
+
+-- name: part_outbox_accounts
+(
+    select json_extract(value, '$[0]') as platform, json_extract(value, '$[1]') as account,
+        json_extract(value, '$[2]') as room
+    from json_each(:accounts)
+) as accounts
 
 -- name: part_session_ids
 sessions.id in (select value from json_each(:ids))
