@@ -59,6 +59,8 @@ class AdapterFixture(ABC):
     adapter: Adapter
     chat: ClassVar[str] = "chat-1"
     account: ClassVar[str] = ""
+    # Whether the platform says who writes; the terminal of a machine has one person.
+    names_people: ClassVar[bool] = True
     # The failures that this platform can produce for sent messages.
     mishaps: ClassVar[tuple[SendFailure, ...]] = ()
 
@@ -215,7 +217,7 @@ class AdapterContract:
             assert incoming.source.platform == scene.adapter.name
             assert incoming.source.chat_id == scene.chat
             assert incoming.source.account == scene.account
-            assert incoming.source.participant
+            assert incoming.source.participant or not scene.names_people
             assert incoming.text == text
             assert incoming.message_id
 
