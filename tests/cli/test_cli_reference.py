@@ -79,6 +79,8 @@ def test_json_has_the_documented_fields(cli: CommandLine, demo: Demo, command: s
         number = str(cli.json("schedules", "add", "every 2h", "look")["id"])
         cli("schedules", "run", number)
         more[command] = [] if command == "schedules list" else [number]
+    if command == "sessions redo":
+        cli("sessions", "undo", demo.old)
     if command == "import jsonl":
         Path("one.jsonl").write_text('{"role": "user", "content": "hola"}\n', "utf-8")
     if command == "console":

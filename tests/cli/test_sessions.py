@@ -215,6 +215,19 @@ class TestForkAndResume:
         assert "is a fork of" in cli("sessions", "fork", demo.new).stdout
         assert f"forked from  {demo.new}" in cli("sessions", "show", fork["id"]).stdout
 
+    def test_undo_and_redo(self, cli: CommandLine, demo: Demo) -> None:
+        def count() -> int:
+            return len(cli.json("sessions", "show", demo.old)["messages"])
+
+        before = count()
+        assert "Took back 1 exchange" in cli("sessions", "undo", demo.old).stdout
+        assert count() < before
+        assert cli.json("sessions", "redo", demo.old)["id"] == demo.old
+        assert count() == before
+        assert "nothing to restore" in cli.error("sessions", "redo", demo.old, expect=3)["message"]
+        cli("sessions", "undo", demo.old, "--turns", "99")
+        assert "nothing to undo" in cli.error("sessions", "undo", demo.old, expect=3)["message"]
+
     def test_fork_at_an_unknown_message_is_refused(self, cli: CommandLine, demo: Demo) -> None:
         error = cli.error("sessions", "fork", demo.new, "--at", "99", expect=3)
         assert error["hint"].endswith(f"tertulia sessions show {demo.new} --all")
@@ -313,6 +326,8 @@ class TestDelete:
         ["export", "nobody"],
         ["delete", "nobody", "--yes"],
         ["fork", "nobody"],
+        ["undo", "nobody"],
+        ["redo", "nobody"],
         ["resume", "nobody"],
     ],
     ids=lambda command: command[0],

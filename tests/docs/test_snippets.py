@@ -77,6 +77,19 @@ def test_first_programs_run_twice_in_a_row(name: str) -> None:
                 _run_python(block, name, namespace)
 
 
+@pytest.mark.usefixtures("empty_place")
+def test_first_programs_run_in_one_folder() -> None:
+    """Whoever tries one of them tries the next one beside it, on the same store."""
+    for name in ("README.md", "docs/index.md", "README.md"):
+        namespace: dict[str, Any] = {"__name__": "__main__"}
+        block = next(
+            block
+            for block in blocks((ROOT / name).read_text("utf-8"))
+            if block.language == "python" and not block.not_run
+        )
+        _run_python(block, name, namespace)
+
+
 @pytest.mark.parametrize("page", pages(), ids=_name)
 def test_blocks_are_labelled_so_that_they_are_run(page: Path) -> None:
     labels = {block.language.lower() for block in blocks(page.read_text("utf-8"))}

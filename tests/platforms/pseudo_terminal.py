@@ -39,6 +39,7 @@ class Terminal:
     ) -> None:
         self._screen = _Screen(self._write, columns)
         self._stream = pyte.ByteStream(self._screen)
+        self.written = ""  # everything the program wrote, with its control sequences
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, columns, 0, 0))
         self.process = subprocess.Popen(
@@ -118,6 +119,7 @@ class Terminal:
         except OSError:  # Linux says so when the other side is closed
             return False
         self._stream.feed(found)
+        self.written += found.decode("utf-8", "replace")
         return bool(found)
 
     def _write(self, text: str) -> None:

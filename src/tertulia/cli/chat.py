@@ -14,8 +14,13 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=CliCommand)
+@click.option(
+    "--plain",
+    is_flag=True,
+    help="Print whole lines and words instead of marks: for screen readers.",
+)
 @click.pass_obj
-def chat(options: CommandOptions) -> None:
+def chat(options: CommandOptions, plain: bool) -> None:
     """Talk with the agent in this terminal.
 
     The configuration names the agent; without one it is the parrot, which shows the input that a
@@ -28,17 +33,17 @@ def chat(options: CommandOptions) -> None:
     """
     import asyncio
 
-    asyncio.run(_chat(options, locations.load_config(options).config))
+    asyncio.run(_chat(options, locations.load_config(options).config, is_plain=plain))
 
 
-async def _chat(options: CommandOptions, config: Config) -> None:
+async def _chat(options: CommandOptions, config: Config, *, is_plain: bool) -> None:
     from tertulia.cli import serve, terminal_chat
     from tertulia.config.build import build_agents
 
     agents = build_agents(config)
     async with serve.open_store(options, config) as store:
-        await terminal_chat.print_greeting(store, config)
-        terminal = terminal_chat.terminal_adapter(config, store)
+        await terminal_chat.print_greeting(store, config, is_plain=is_plain)
+        terminal = terminal_chat.terminal_adapter(config, store, is_plain=is_plain)
         await serve.serve_gateway(options, config, store, agents, [terminal], terminal)
         terminal_chat.print_farewell(store)
     code = terminal_chat.exit_code(terminal)

@@ -42,6 +42,8 @@ JSON_OUTPUT = {
     "sessions explain": "`id`, `lines`",
     "sessions rename": "the session",
     "sessions fork": "the new session",
+    "sessions undo": "the session",
+    "sessions redo": "the session",
     "sessions resume": "the session",
     "sessions export": "as `sessions show`",
     "sessions delete": "`deleted` (the id), `messages` (how many)",

@@ -215,6 +215,47 @@ def fork(options: CommandOptions, session_id: str, at: int | None) -> None:
 
 @sessions.command()
 @_id_argument
+@click.option(
+    "--turns", metavar="N", type=click.IntRange(1), default=1, show_default=True,
+    help="How many questions to take back, with their answers.",
+)  # fmt: skip
+@json_option
+@click.pass_obj
+def undo(options: CommandOptions, session_id: str, turns: int) -> None:
+    """Take back the newest question and its answer; `redo` restores them."""
+    with _open_to_write(options) as store:
+        session = resolve(store, session_id)
+        undone = store.transcript(session.id, by=LOCAL).undo(turns)
+        if not undone:
+            raise NotFound(
+                f"{session.id} has nothing to undo.",
+                hint=f"Its messages: tertulia sessions show {session.id}",
+            )
+        session = store.sessions.require(session.id)
+    exchanges = "1 exchange" if undone == 1 else f"{undone} exchanges"
+    again = f"tertulia sessions redo {session.id}"
+    _report(options, session, f"Took back {exchanges} of {session.id}. To restore: {again}")
+
+
+@sessions.command()
+@_id_argument
+@json_option
+@click.pass_obj
+def redo(options: CommandOptions, session_id: str) -> None:
+    """Restore what the last `undo` took back."""
+    with _open_to_write(options) as store:
+        session = resolve(store, session_id)
+        if not store.transcript(session.id, by=LOCAL).redo():
+            raise NotFound(
+                f"{session.id} has nothing to restore.",
+                hint="Only what the last undo took back can be, until a new message is stored.",
+            )
+        session = store.sessions.require(session.id)
+    _report(options, session, f"Restored in {session.id}.")
+
+
+@sessions.command()
+@_id_argument
 @json_option
 @click.pass_obj
 def resume(options: CommandOptions, session_id: str) -> None:

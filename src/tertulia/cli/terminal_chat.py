@@ -12,6 +12,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
+import msgspec
+
 from tertulia.agents.agent_options import CommandAgentOptions, ModelOptions
 from tertulia.cli import errors, locations
 from tertulia.cli.format import ago
@@ -24,6 +26,7 @@ from tertulia.core.text.prompt_safe import clean_for_prompt
 from tertulia.errors import ConfigError
 from tertulia.platforms import registry
 from tertulia.platforms.base import REFUSAL_KEY
+from tertulia.platforms.local import LocalSettings
 from tertulia.platforms.terminal.markdown_rows import render, row_width
 from tertulia.platforms.terminal.wrap import Row, Segment, row_text, wrap
 from tertulia.records.machine_zone import machine_zone
@@ -46,14 +49,17 @@ _EXCHANGE_ROWS = 3
 _ANSWER_SEARCH_LIMIT = 200  # newest messages among which the answer to the last one is searched
 
 
-def terminal_adapter(config: Config, store: aio.Store) -> TerminalAdapter:
+def terminal_adapter(
+    config: Config, store: aio.Store, *, is_plain: bool = False
+) -> TerminalAdapter:
     """Return the adapter that reads from and prints to this terminal."""
     from tertulia.config.build import build_adapter
     from tertulia.platforms.terminal.adapter import TerminalAdapter
 
-    terminal = build_adapter(
-        AccountSection(LOCAL, "", config.platform(LOCAL)), locations.platforms_folder()
-    )
+    section = config.platform(LOCAL)
+    if is_plain:
+        section = msgspec.structs.replace(section, plain=True)
+    terminal = build_adapter(AccountSection(LOCAL, "", section), locations.platforms_folder())
     assert isinstance(terminal, TerminalAdapter)
     terminal.settled = _answer_waiter(store)
     max_bytes = int(config.gateway_settings.of(LOCAL, "").max_file_mb * 1e6)
@@ -67,7 +73,7 @@ def terminal_adapter(config: Config, store: aio.Store) -> TerminalAdapter:
     return terminal
 
 
-async def print_greeting(store: aio.Store, config: Config) -> None:
+async def print_greeting(store: aio.Store, config: Config, *, is_plain: bool = False) -> None:
     """Print which agent answers, where it is stored, and the last exchange, on a terminal."""
     if not sys.stdin.isatty():
         return
@@ -81,8 +87,11 @@ async def print_greeting(store: aio.Store, config: Config) -> None:
         rows += wrap([Segment("notice", _PARROT)], width)
     rows += await asyncio.to_thread(_describe_conversation, store.sync, width)
     rows += await asyncio.to_thread(_describe_waiting, store.sync, width)
+    section = config.platform(LOCAL)
+    is_plain |= os.environ.get("TERM") == "dumb"
+    is_plain |= isinstance(section, LocalSettings) and section.plain
     for row in (*rows, ()):
-        sys.stdout.write(f"{theme.escape(row)}\n")
+        sys.stdout.write(f"{row_text(row) if is_plain else theme.escape(row)}\n")
     sys.stdout.flush()
 
 

@@ -434,3 +434,13 @@ def test_attached_file_reaches_the_transcript(tmp_path: Path) -> None:
         (session,) = store.sessions.find().items
         (message,) = store.transcript(session.id).load()[:1]
         assert "plan.txt" in json.dumps(message)
+
+
+def test_plain_chat_moves_no_cursor(tmp_path: Path) -> None:
+    with tertulia(tmp_path, "chat", "--plain", NO_COLOR="1") as talk:
+        talk.sees("You:")
+        talk.press("hello\r")
+        talk.sees("Agent: You said: hello")
+        talk.press("/quit\r")
+        assert talk.ends() == 0
+        assert "\x1b" not in talk.written
