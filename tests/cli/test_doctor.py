@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import apsw
 import pytest
+from click.testing import CliRunner
 
 import tertulia
-from tertulia.cli import doctor
+from tertulia.cli import doctor, main
 from tertulia.install_command import install_command
 from tests.cli.conftest import CommandLine, Demo
 
@@ -179,3 +180,67 @@ def test_versions_with_the_wal_reset_bug(version: str, has_bug: bool) -> None:
 def test_wal_reset_bug_is_a_warning(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: "3.51.2")
     assert findings(cli)["SQLite"]["state"] == "warning"
+
+
+SECRET = "S3cret-0f-the-account"
+ACCOUNTS = f"""
+[http]
+enabled = true
+
+[agent]
+kind = "anthropic"
+model = "m"
+api_key = "{SECRET}-agent"
+
+[platforms.telegram]
+token = "{SECRET}:telegram"
+secret = "{SECRET}-webhook"
+
+[platforms.discord]
+token = "{SECRET}.discord"
+
+[platforms.slack]
+bot_token = "xoxb-{SECRET}"
+app_token = "xapp-{SECRET}"
+
+[platforms.slack.accounts.second]
+bot_token = "xoxb-{SECRET}-2"
+signing_secret = "{SECRET}"
+
+[platforms.whatsapp]
+phone_number_id = "1"
+token = "{SECRET}"
+app_secret = "{SECRET}"
+verify_token = "{SECRET}"
+
+[platforms.matrix]
+base_url = "http://127.0.0.1:9"
+token = "{SECRET}"
+
+[platforms.email]
+address = "agent@example.com"
+password = "{SECRET}"
+imap_url = "imaps://127.0.0.1"
+smtp_url = "smtps://127.0.0.1"
+auth_server = "mx.example.com"
+
+[platforms.webhook]
+secret = "{SECRET}{SECRET}"
+"""
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("mistake", ["", "[platforms.matrix]\ntokn = 5\n", "[platforms.slack"])
+@pytest.mark.parametrize("command", ["doctor", "platforms", "config check", "config show"])
+def test_no_secret_of_an_account_is_printed(
+    demo: Demo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, mistake: str
+) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(ACCOUNTS + mistake)
+    path.chmod(0o644)  # others may read it: one more thing to say
+    monkeypatch.setenv("TERTULIA_CONFIG", str(path))
+    for options in ([], ["--json"], ["--verbose"]):
+        arguments = ["--store", demo.path, *command.split(), *options]
+        result = CliRunner().invoke(main, arguments)
+        assert mistake or result.exit_code < 2 or "--verbose" in options, result.output
+        assert SECRET not in result.output + result.stderr + repr(result.exception), arguments
