@@ -749,6 +749,10 @@ class Inbox:
             self.sync.find, state=state, key=key, limit=limit, cursor=cursor
         )
 
+    async def count(self, state: InboxState, *, limit: int = 1000) -> int:
+        """Return how many messages have a state, counted up to `limit`."""
+        return await self.executor.run(self.sync.count, state, limit=limit)
+
 
 class Outbox:
     """The deliveries of a store."""
@@ -907,6 +911,10 @@ class Outbox:
         return await self.executor.run(
             self.sync.find, state=state, session_id=session_id, limit=limit, cursor=cursor
         )
+
+    async def count(self, state: DeliveryState, *, limit: int = 1000) -> int:
+        """Return how many deliveries have a state, counted up to `limit`."""
+        return await self.executor.run(self.sync.count, state, limit=limit)
 
     async def get(self, delivery: str) -> Delivery | None:
         """Return a delivery by its idempotency key, or None."""

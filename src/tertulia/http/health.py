@@ -88,11 +88,10 @@ class PrometheusMetrics:
     async def render(self, store: aio.Store) -> bytes:
         """Return all metrics in the text format of Prometheus."""
         for state in _INBOX_STATES:
-            inbox_page = await store.inbox.find(state=state, limit=_COUNT_LIMIT)
-            self._inbox.labels(state).set(len(inbox_page.items))
+            self._inbox.labels(state).set(await store.inbox.count(state, limit=_COUNT_LIMIT))
         for delivery_state in _unsent_states():
-            outbox_page = await store.outbox.find(state=delivery_state, limit=_COUNT_LIMIT)
-            self._outbox.labels(delivery_state).set(len(outbox_page.items))
+            count = await store.outbox.count(delivery_state, limit=_COUNT_LIMIT)
+            self._outbox.labels(delivery_state).set(count)
         self._problems.set(await _count_problems(store))
         return generate_latest(self.registry)
 

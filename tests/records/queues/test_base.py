@@ -89,3 +89,14 @@ def test_only_claimed_entries_can_be_renewed_or_settled(
         with pytest.raises(ConfigError, match=r"claim\(\)") as caught:
             getattr(getattr(store, queue), call)(None)
         assert caught.value.field == field
+
+
+def test_entries_are_counted_up_to_a_limit(store: Store) -> None:
+    for number in range(3):
+        store.inbox.put(Source("telegram", "42", user_id="42"), "x", message_id=number)
+        store.outbox.put("hello", "telegram:42")
+    store.inbox.claim()
+    assert (store.inbox.count("waiting"), store.inbox.count("taken")) == (2, 1)
+    assert (store.outbox.count("waiting"), store.outbox.count("waiting", limit=2)) == (3, 2)
+    with pytest.raises(ConfigError):
+        store.outbox.count("gone")  # type: ignore[arg-type]

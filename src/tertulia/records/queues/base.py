@@ -213,6 +213,12 @@ class ClaimQueue(msgspec.Struct, Generic[C], frozen=True, kw_only=True):
         """Mark the oldest waiting entry of a lane as its head, if no entry is."""
         tx.run(f"{self.table}_promote", lane)
 
+    def count(self, context: StoreContext, state: str, limit: int) -> int:
+        """Return how many entries have a state, counted up to `limit`."""
+        check_limit(limit)
+        ((number,),) = context.db.query(f"{self.table}_count", {"state": state, "limit": limit})
+        return int(number)
+
     def _check(self, entry: object) -> None:
         """Raise `ConfigError` unless the value is an entry of the type that `claim()` returns."""
         if not isinstance(entry, self.entry_type):

@@ -260,6 +260,11 @@ class Inbox:
 
         return base.find(self._context, limit, cursor, read)
 
+    def count(self, state: InboxState, *, limit: int = 1000) -> int:
+        """Return how many messages have a state, counted up to `limit`."""
+        base.check_choice("state", state, INBOX_STATES)
+        return QUEUE.count(self._context, state, limit)
+
 
 def _accept(
     db: Database, source: Source, params: Params, gather_seconds: float, waiting_limit: int | None

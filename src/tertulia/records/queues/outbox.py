@@ -285,6 +285,11 @@ class Outbox:
 
         return base.find(self._context, limit, cursor, read)
 
+    def count(self, state: DeliveryState, *, limit: int = 1000) -> int:
+        """Return how many deliveries have a state, counted up to `limit`."""
+        base.check_choice("state", state, DELIVERY_STATES)
+        return _QUEUE.count(self._context, state, limit)
+
     def get(self, delivery: str) -> Delivery | None:
         """Return a delivery by its idempotency key, or None."""
         validate.text("delivery", delivery)

@@ -123,6 +123,12 @@ state >= :state and state <= :state
 -- The beginning of a problem: what fits into an entry of an index.
 coalesce(substr(problem, 1, 200), '')
 
+-- name: {queue}_count (inbox, outbox)
+-- Counted up to the limit only, in an index: no entry is read.
+select count(*) from (
+    select 1 from {queue} where {part_only_state} order by state, id limit :limit
+) counted
+
 -- name: {queue}_by_id (inbox, outbox)
 select {part_{queue}_columns} from {queue} where id = :id
 
