@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from tertulia import Source, Store, ToolCall
+import tertulia
+from tertulia import Policies, ResetPolicy, Settings, Source, Store, ToolCall
+from tertulia.core import memory
 from tertulia.core.history.formats import Format, Style, token_counter
 from tertulia.core.history.formats import render as render_blocks
 from tertulia.core.history.model_traits import ModelTraits
@@ -28,6 +30,7 @@ from tertulia.core.history.window import HistoryBudget, fit_history
 from tertulia.core.media import Media, PreparedMedia
 from tertulia.core.message import Message
 from tertulia.records.transcript.transcript import Transcript
+from tertulia.testing import FakeClock
 from tests.core.history.messages import ask, calls, result
 from tests.legality.validators import faults
 
@@ -302,3 +305,81 @@ def test_a_store_renders_the_same_beginning(store: Store, form: Format) -> None:
         assert after.startswith(before)
         before = after[:-1]
     assert len(prompts) == 1
+
+
+NEVER = ResetPolicy(mode="none")
+
+
+class RememberingChat:
+    """A conversation with random media, tools and memories, and the prompts that it leads to."""
+
+    def __init__(self, store: Store, clock: FakeClock, seed: int) -> None:
+        self.store = store
+        self.clock = clock
+        self.chance = random.Random(seed)
+        self.source = Source("telegram", "1", user_id="1")
+        store.memories.add(self.source, "Ana sails.")
+
+    def prompt(self, number: int, form: Format) -> list[str]:
+        """Let one turn happen; return the prompt of its last model call, part by part."""
+        chance, store = self.chance, self.store
+        self.clock.forward(minutes=chance.randint(1, 20))
+        media = [image(store, number)] if chance.random() < 0.4 else []
+        with store.turn(self.source, f"message {number}", media=media) as turn:
+            for call in range(chance.choice((0, 0, 1, 2))):
+                call_id = f"c{number}-{call}"
+                turn.add_assistant(None, tool_calls=[ToolCall(call_id, "look", {})], model="m")
+                turn.add_tool_result(call_id, [PIXEL] if chance.random() < 0.1 else "sunny")
+            if chance.random() < 0.3:
+                self.clock.forward(seconds=1)
+                store.memories.record(turn.session.id, f"Ana said {number}.")
+            if chance.random() < 0.1:
+                self._talk_elsewhere(number)
+            notes = memory.render(store.memories.shown(turn.session.id))
+            history = turn.history(timestamps="local", format=form, model=SEES, max_messages=10_000)
+            turn.add_assistant(f"answer {number}", model="m")
+            return [turn.context_prompt, notes, *map(json.dumps, history)]
+
+    def _talk_elsewhere(self, number: int) -> None:
+        """Let another agent, and another person, remember something meanwhile."""
+        others = (self.source.with_fields(agent="other"), Source("telegram", "2", user_id="2"))
+        for source in others:
+            self.store.memories.add(source, f"Somebody said {number}.")
+
+
+def play_remembering(where: str, seed: int, turns: int) -> None:
+    clock = FakeClock()
+    settings = Settings(zone="UTC", durability="fast", policies=Policies(default=NEVER))
+    with tertulia.open(where, settings=settings, clock=clock) as store:
+        check_prompts(RememberingChat(store, clock, seed), turns)
+
+
+def check_prompts(chat: RememberingChat, turns: int) -> None:
+    """Assert that each prompt begins like the one before, up to the first cut."""
+    store = chat.store
+    before: list[str] = []
+    cuts: list[int] = []
+    for number in range(turns):
+        after = chat.prompt(number, FORMATS[0])
+        assert after[:2] == (before or after)[:2]  # the system prompt never moves
+        if after[: len(before)] != before:
+            cuts.append(number)
+        before = after
+    # Only images that are hidden move a cut: at most every fifth turn that has one.
+    assert len(cuts) <= turns / 5 + 1, cuts
+    assert "Ana sails." in before[1]
+    assert "said" not in before[1]
+    new = store.sessions.open(chat.source, force_new=True)
+    texts = [item.text for item in store.memories.shown(new.id)]
+    assert any(text.startswith("Ana said") for text in texts)
+    assert not any("Somebody" in text for text in texts)
+
+
+def test_the_whole_prompt_begins_alike_while_the_agent_remembers(where: str) -> None:
+    play_remembering(where, seed=7, turns=25)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_the_whole_prompt_begins_alike_over_200_turns(where: str, seed: int) -> None:
+    play_remembering(where, seed, turns=200)
