@@ -44,3 +44,11 @@ def test_corrupt_error_names_the_subject_and_the_reason() -> None:
     assert "session 7" in str(error)
     assert "bad json" in str(error)
     assert "store check" in (error.hint or "")
+
+
+def test_source_that_comes_again_is_not_parsed_again() -> None:
+    text = '{"platform": "telegram", "chat_id": "42", "chat_type": "party"}'
+    first = rows.parse_source(text)
+    assert (first.platform, first.chat_id, first.chat_type) == ("telegram", "42", "party")
+    assert rows.parse_source(text) is first
+    assert rows.parse_source(text.replace("42", "43")).chat_id == "43"

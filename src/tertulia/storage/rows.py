@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tertulia.core.history.view import Span, View
@@ -31,6 +32,12 @@ def from_micros(micros: int) -> datetime:
         return EPOCH + timedelta(microseconds=micros)
     except OverflowError as problem:
         raise corrupt_error("a time", problem) from problem
+
+
+@lru_cache(maxsize=4096)
+def parse_source(text: str) -> Source:
+    """Return a stored source; the same chats come again and again, and a source never changes."""
+    return Source.from_dict(from_json(text))
 
 
 class SessionRow(NamedTuple):
@@ -96,7 +103,7 @@ class SessionRow(NamedTuple):
             id=self.id,
             key=self.key,
             agent=self.agent,
-            origin=Source.from_dict(from_json(self.origin)),
+            origin=parse_source(self.origin),
             display_name=self.display_name,
             title=self.title,
             created_at=from_micros(self.created_at),

@@ -29,7 +29,7 @@ from tertulia.records.queues import base
 from tertulia.records.store_context import StoreContext
 from tertulia.records.turns.user_message import UserMessage
 from tertulia.storage.base import Database, Params, Row, StatementLost, Step, Transaction
-from tertulia.storage.rows import from_micros, to_micros
+from tertulia.storage.rows import from_micros, parse_source, to_micros
 
 CHANNEL: Final = "inbox"
 
@@ -527,7 +527,7 @@ def to_item(row: Row, *, is_new: bool = False) -> InboxItem:
     return InboxItem(
         id=id_,
         key=key,
-        source=Source.from_dict(from_json(source)),
+        source=parse_source(source),
         text=content["text"],
         message_id=content["message_id"],
         media=tuple(content["media"]),
