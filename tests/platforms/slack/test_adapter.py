@@ -87,6 +87,36 @@ class SlackScene(AdapterFixture):
     def tries(self) -> int:
         return self.server.count("chat.postMessage") - self._spoiled
 
+    secrets = (BOT_TOKEN, APP_TOKEN, SIGNING_SECRET)
+
+    async def revoke(self) -> None:
+        self.server.revoke()
+
+    async def push(self, event: dict[str, Any]) -> None:
+        """Let an event come in."""
+        self.server.push(event)
+
+    async def attach(self, content: bytes) -> None:
+        file = self.server.add_file(content)
+        await self.push({**self.server.message("D1", "UANA", "see"), "files": [file]})
+
+    async def write_as_agent(self, text: str) -> None:
+        await self.push(self.server.message("D1", BOT, text))
+
+    async def write_as_program(self, text: str) -> None:
+        await self.push({**self.server.message("D1", "UROBOT", text), "bot_id": "B9"})
+
+    async def write_nonsense(self) -> None:
+        await self.push({"type": "message", "text": ["nonsense"]})
+        await self.push({"type": "of_next_year"})
+
+    async def edit(self, message_id: str, text: str) -> None:
+        before = self._written[message_id]
+        await self.push({
+            "type": "message", "subtype": "message_changed", "channel": "D1", "ts": "9.9",
+            "message": {**before, "text": text}, "previous_message": before,
+        })  # fmt: skip
+
 
 class TestSocketMode(AdapterContract):
     @asynccontextmanager
@@ -107,6 +137,10 @@ class EventsScene(SlackScene):
             await asyncio.sleep(0.01)
         payload = {"type": "event_callback", "team_id": "T1", "event": self._written[message_id]}
         return await post(self.server, self.adapter, payload) == 200
+
+    async def push(self, event: dict[str, Any]) -> None:
+        payload = {"type": "event_callback", "team_id": "T1", "event": event}
+        assert await post(self.server, self.adapter, payload) == 200
 
 
 class TestEventsApi(AdapterContract):

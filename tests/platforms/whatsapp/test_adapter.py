@@ -126,6 +126,28 @@ class WhatsAppScene(AdapterFixture):
     def tries(self) -> int:
         return self.server.count("messages") - self._spoiled
 
+    secrets = (TOKEN, APP_SECRET, VERIFY_TOKEN)
+
+    async def revoke(self) -> None:
+        self.server.token = "another"
+
+    async def _notify(self, *messages: Any) -> None:
+        value = self.server.value(messages=list(messages), contacts=[contact(ANA)])
+        assert await post(self.server, self._adapter, notification(value)) == 200
+
+    async def attach(self, content: bytes) -> None:
+        document = {"id": self.server.add_file(content)}
+        await self._notify(self.server.message(ANA, None, type="document", document=document))
+
+    async def write_nonsense(self) -> None:
+        await self._notify(5, {"id": "x", "from": ANA, "type": "text", "text": ["nonsense"]})
+
+    async def edit(self, message_id: str, text: str) -> None:
+        original = self._written[message_id]["id"]
+        content = {"type": "text", "text": {"body": text}}
+        edit = {"original_message_id": original, "message": content}
+        await self._notify(self.server.message(ANA, None, type="edit", edit=edit))
+
 
 class TestWhatsAppAdapter(AdapterContract):
     @asynccontextmanager
