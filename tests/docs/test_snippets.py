@@ -67,7 +67,9 @@ def test_page_runs_as_written(page: Path) -> None:
 
 
 @pytest.mark.usefixtures("empty_place")
-@pytest.mark.parametrize("name", ["README.md", "docs/index.md", "docs/own-agent.md"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "docs/index.md", "docs/own-agent.md", "docs/gateway.md"]
+)
 def test_first_programs_run_twice_in_a_row(name: str) -> None:
     """Whoever tries a program runs it again, on the store that it made."""
     for _ in range(2):
