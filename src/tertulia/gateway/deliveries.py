@@ -129,7 +129,8 @@ class DeliveryWorker(Worker[Delivery]):
         except Exception as bug:
             # The adapter may have sent it before it failed, so it is not sent again.
             log.exception("the adapter of %s has a bug", delivery.platform)
-            problem = OutcomeUnknown(f"The adapter failed: {type(bug).__name__}: {bug}")
+            # Its text may contain an address with a token, so only the log has it.
+            problem = OutcomeUnknown(f"The adapter failed: {type(bug).__name__}.")
         await self._settle(delivery, problem, message_id)
 
     async def _outgoing(self, delivery: Delivery) -> Outgoing:
