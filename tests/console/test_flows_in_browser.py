@@ -91,7 +91,7 @@ def test_a_chat_streams_and_shows_markdown(tmp_path: Path, profile: Profile) -> 
     with served_console(tmp_path / "talk.db") as console:
         page = console.sign_in(profile(console.url))
         page.goto("/console/chat")
-        expect(page.locator("#liveness, .foot")).to_be_visible()
+        expect(page.locator("#liveness")).to_have_text("Live.")
         page.get_by_label("Message").fill("Hello **you** <img src=x onerror=alert(1)>")
         page.keyboard.press("Enter")
         answer = page.locator("#live_chat .entry.agent")
@@ -99,6 +99,14 @@ def test_a_chat_streams_and_shows_markdown(tmp_path: Path, profile: Profile) -> 
         expect(answer.locator("strong")).to_have_text("you")
         expect(page.locator("#live_chat .entry.person")).to_have_count(1)
         expect(page.locator("#draft .entry")).to_have_count(0)
+        page.get_by_role("button", name="Stop").click()
+        expect(page.locator("#draft .entry.note")).to_contain_text("nothing to stop")
+        page.get_by_role("button", name="Answer again").click()
+        with console.gateway.store() as store:
+            transcript = store.transcript(store.sessions.find().items[0].id)
+            eventually(lambda: len(transcript.revisions()) > 1 and transcript.count() == 2)
+        expect(answer).to_have_count(1)
+        expect(page.locator("#draft .entry.agent")).to_have_count(0)
         page.get_by_label("Message").type("/he")
         expect(page.locator("#commands")).to_contain_text("/help")
         page.keyboard.press("Tab")

@@ -1,8 +1,9 @@
-"""Open pages stay right: many tabs, another node, all without a reload."""
+"""Open pages stay right: many tabs, a laptop that slept, another node, without a reload."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -70,7 +71,7 @@ def test_tabs_on_one_session_seven_of_them_and_one_is_looked_at(
         for tab in tabs:
             expect(tab.locator(".entry")).to_have_count(2)
         # Six connections are all that a browser has for a host: tabs in the background hold none.
-        addresses = ["/console/", "/console/sessions", "/console/deliveries", "/console/nodes"]
+        addresses = ["/console/", "/console/sessions", "/console/deliveries", "/console/chat"]
         for address in addresses:
             set_hidden(tabs[-1], is_hidden=True)
             tabs.append(_tab(console, browser, address))
@@ -93,6 +94,32 @@ def _tab(console: ServedConsole, browser: WatchedContext, address: str) -> Page:
     page.goto(address)
     is_live(page)
     return page
+
+
+def test_a_laptop_that_slept_an_hour_is_right_without_a_reload(
+    where: str, profile: Profile
+) -> None:
+    with served_console(where) as console, cut_proxy(int(console.url.rpartition(":")[2])) as proxy:
+        with console.gateway.store() as store:
+            session = exchange(store, 1)
+        page = profile(proxy.url).page()
+        sign_in(page)
+        page.goto(f"/console/sessions/{session}")
+        is_live(page)
+        page.evaluate("window.isSame = true")
+        proxy.cut()
+        with console.gateway.store() as store:
+            for number in range(2, 6):
+                exchange(store, number)
+        expect(page.locator("#liveness")).to_contain_text("Not live since")
+        page.clock.set_system_time(datetime.now(UTC) + timedelta(hours=1))
+        expect(page.locator(".entry")).to_have_count(2)  # the old content stays
+        proxy.resume()
+        expect(page.locator(".entry")).to_have_count(10)
+        is_live(page)
+        texts = page.locator(".entry .words").all_inner_texts()
+        assert texts == [f"{what} {n}" for n in range(1, 6) for what in ("question", "answer")]
+        assert page.evaluate("window.isSame") is True
 
 
 def test_another_node_goes_on_with_the_page_when_its_node_dies(

@@ -166,6 +166,7 @@ class Console:
             "notice": form_actions.NOTICES.get(request.query_params.get("note", "")),
             "is_owner": caller.is_owner,
             "live_address": None,
+            "is_live_chat": False,
         }
 
     def _error(

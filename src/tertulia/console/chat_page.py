@@ -36,6 +36,7 @@ async def load_chat(call: PageCall) -> dict[str, Any]:
         "entries": entries,
         "session": session,
         "has_web": call.api.web is not None,
+        "is_live_chat": call.api.web is not None,
         "reads": call.caller.role != "guest",
         "commands": [each for each in COMMANDS if ROLES.index(each.role) >= rank],
         "chat": CHAT,

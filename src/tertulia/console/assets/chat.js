@@ -45,7 +45,16 @@
       rememberScroll();
       await htmx.ajax("GET", "/console/chat?part=chat", { source: root, target: "#live_chat", swap: "innerMorph" });
       restoreScroll();
+      dropRepeated();
     }, 60);
+  };
+  // What a command answered stays in view; an answer of the agent is in the transcript already.
+  const dropRepeated = () => {
+    const answers = root.querySelectorAll("#live_chat .entry.agent .words");
+    const last = answers[answers.length - 1]?.textContent.trim();
+    for (const item of draft.querySelectorAll(".entry.note")) {
+      if ($(".words", item).textContent.trim() === last) item.remove();
+    }
   };
   let current = null;
   // A tab in the background lets its stream go: a browser has six connections for a host.
@@ -108,6 +117,7 @@
     hide();
   });
   compose.addEventListener("htmx:error", () => sent?.remove());
+  $("#turn-acts").addEventListener("htmx:before:request", () => { draft.dataset.command = "yes"; });
   const hide = () => { commands.hidden = true; };
   const complete = (name) => { field.value = `/${name} `; hide(); field.focus(); };
   const show = () => {
