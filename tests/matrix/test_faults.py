@@ -89,6 +89,7 @@ def test_listening_survives_every_fault_and_loses_nothing(
             await wait_for(lambda: adapter.state.listening, "it listens")
             for number, fault in enumerate(faults):
                 proxy.spoil("/sync$", fault, times=1)
+                await wait_for(lambda: proxy.has_struck, f"{fault} meets a poll")
                 await ana.send(room, str(number))
                 await wait_for(lambda n=number: len(received) > n, f"message after {fault}")  # type: ignore[misc]
                 proxy.mend()

@@ -88,6 +88,11 @@ class HttpProxy:
         """Let requests whose method and path fit the pattern fail, so many times or always."""
         self._rules.append([re.compile(pattern), method, fault, times])
 
+    @property
+    def has_struck(self) -> bool:
+        """Return whether every rule has spoiled as many requests as it was to."""
+        return all(rule[3] == 0 for rule in self._rules)
+
     def mend(self) -> None:
         """Pass everything on again."""
         self._rules.clear()
