@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 import tertulia
 from tertulia.storage.sqlite import maintenance
+from tertulia.storage.sqlite.database import SqliteDatabase
 from tertulia.testing import Handles
 from tertulia.testing.fixtures import assistant_message, dm, user_message
 from tests.storage.sqlite.store_files import SETTINGS
@@ -70,6 +72,36 @@ def test_backup_beside_a_writer_copies_one_snapshot(
         assert copy.check() == []
         assert copy.transcript(session.id).count() == 500
         assert copy.sessions.current(copy.sessions.key(dm("carl"))) is None
+    handles.close()
+
+
+def test_check_finds_no_damage_beside_a_writer(
+    handles: Handles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So much is indexed between any two statements that parts of the index are merged."""
+    store = handles.open()
+    transcript = store.transcript(store.sessions.open(dm("anna")).id)
+
+    class Beside:
+        """A connection that somebody writes beside."""
+
+        def __init__(self, connection: apsw.Connection) -> None:
+            self._connection = connection
+
+        def execute(self, statement: str) -> apsw.Cursor:
+            for _ in range(60):
+                transcript.append(user_message(f"word{next(numbers)}"))
+                store.settle()
+            return self._connection.execute(statement)
+
+    numbers = itertools.count()
+    run = SqliteDatabase.run_on_own_connection
+    monkeypatch.setattr(
+        SqliteDatabase,
+        "run_on_own_connection",
+        lambda db, work: run(db, lambda connection: work(Beside(connection))),
+    )
+    assert store.check() == []
     handles.close()
 
 
