@@ -173,9 +173,9 @@ class Store:
         """Return the current time of the store's clock."""
         return self.context.clock.now()
 
-    def free_bytes(self) -> int | None:
-        """Return how much space is left for the store; None if that cannot be known."""
-        return self._db.free_bytes()
+    def has_space(self, size: int) -> bool:
+        """Return whether there is space for so many bytes; True if that cannot be known."""
+        return self._db.has_space(size)
 
     def check(self) -> list[str]:
         """Return a description of every fault in the store; an empty list if there is none."""

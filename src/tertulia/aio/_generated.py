@@ -1889,9 +1889,9 @@ class Store:
         """Return the current time of the store's clock."""
         return self.sync.now()
 
-    async def free_bytes(self) -> int | None:
-        """Return how much space is left for the store; None if that cannot be known."""
-        return await self.executor.run(self.sync.free_bytes)
+    async def has_space(self, size: int) -> bool:
+        """Return whether there is space for so many bytes; True if that cannot be known."""
+        return await self.executor.run(self.sync.has_space, size)
 
     async def check(self) -> list[str]:
         """Return a description of every fault in the store; an empty list if there is none."""

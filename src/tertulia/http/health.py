@@ -108,8 +108,7 @@ async def check_readiness(call: ApiCall) -> Readiness:
     if call.api.is_draining:
         raise StoreUnavailable("The gateway is stopping.", retry_after=5)
     await call.api.store.sessions.has_any()
-    free = await call.api.store.free_bytes()
-    if free is not None and free < _MIN_FREE_BYTES:
+    if not await call.api.store.has_space(_MIN_FREE_BYTES):
         raise StoreFull("The disk of the store is full.", hint="Free some space.", retry_after=30)
     return Readiness(accounts_with_problems=await _count_problems(call.api.store))
 

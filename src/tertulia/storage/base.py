@@ -159,8 +159,8 @@ class Database(Protocol):
     def identity(self) -> str:
         """A text that is the same for every handle on the same database."""
 
-    def free_bytes(self) -> int | None:
-        """Return how much space is left for the database; None if that cannot be known."""
+    def has_space(self, size: int) -> bool:
+        """Return whether there is space for so many bytes; True if that cannot be known."""
 
     def check(self) -> list[str]:
         """Return a description of every fault; an empty list for a sound database."""

@@ -75,9 +75,6 @@ class DatabaseHandle(ABC):
     def is_closed(self) -> bool:
         return self._closed
 
-    def free_bytes(self) -> int | None:
-        return None
-
     def notifications(self, channel: str) -> int:
         return self._notifier.notifications(channel)
 

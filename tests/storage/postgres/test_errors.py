@@ -24,7 +24,7 @@ import pytest
 from tertulia import StoreFull, StoreUnavailable
 from tertulia.errors import SchemaMismatch
 from tertulia.testing.fault_points import Moment, watch_commits
-from tertulia.testing.fixtures import texts, user_message
+from tertulia.testing.fixtures import texts, user_message, wait_until
 from tests.servers.postgres import Server, name_in, own_server
 from tests.servers.proxy import TIMEOUT
 from tests.storage.postgres.server_stores import ANNA, as_owner, in_threads, opened, refused
@@ -246,6 +246,7 @@ class TestFullDisk:
         acknowledged: list[str] = []
         with opened(own.address("talk")) as store:
             ballast.write_bytes(bytes(2_000_000))
+            assert store.has_space(1_048_576)
             session = store.sessions.open(ANNA)
             transcript = store.transcript(session.id)
 
@@ -264,7 +265,9 @@ class TestFullDisk:
                         [user_message(random.randbytes(9000).hex()) for _ in range(50)]
                     )
             assert texts(transcript) == acknowledged
+            wait_until(lambda: not store.has_space(1_048_576), "the lack of space is noticed")
             ballast.unlink()
+            wait_until(lambda: store.has_space(1_048_576), "there is space again")
             transcript.append(user_message("again"))
             assert texts(transcript) == [*acknowledged, "again"]
             assert store.check() == []

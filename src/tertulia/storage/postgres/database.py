@@ -39,7 +39,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from tertulia.core.backoff import JITTER
 from tertulia.core.text.search_terms import Phrase
-from tertulia.errors import ConfigError, IllegalMove, StoreError, StoreUnavailable
+from tertulia.errors import ConfigError, IllegalMove, StoreError, StoreFull, StoreUnavailable
 from tertulia.storage import inspection, statements
 from tertulia.storage.base import Params, Progress, Row, StatementLost, Step, Transaction
 from tertulia.storage.handle import DatabaseHandle
@@ -53,6 +53,10 @@ log = logging.getLogger("tertulia.storage")
 Connection = psycopg.Connection[Row]
 
 _BEGIN_LANE = "begin isolation level read committed"
+_SPACE_SECONDS = 5.0
+# Sorts more than fits into the memory that the statement may use.
+_SORT_IN_FILE = "select count(distinct repeat(md5(n::text), 32)) from generate_series(1, %s) as n"
+_SORTED_BYTES = 32 * 32  # in each row
 _BEGIN_READ = "begin isolation level repeatable read, read only"
 _RETRYABLE = (pg_errors.SerializationFailure, pg_errors.DeadlockDetected)
 _DUPLICATE = (pg_errors.UniqueViolation, pg_errors.ExclusionViolation)
@@ -167,6 +171,7 @@ class PostgresDatabase(DatabaseHandle):
         self._busy_seconds = busy_seconds
         self._idle_seconds = idle_seconds
         self._limits = _limits(safe, idle_seconds)
+        self._space = -_SPACE_SECONDS, True  # when it was looked for, and whether there is enough
         self._listener = Listener(dsn, self._notifier)
         self._sender = Sender(
             self._pooled_connection, lambda: self._listener.pid, (*FOREIGN, StoreError)
@@ -299,6 +304,25 @@ class PostgresDatabase(DatabaseHandle):
         self._check_usable()
         self._listener.start()
         self._notifier.wait(channel, since, seconds)
+
+    def has_space(self, size: int) -> bool:
+        """Look whether the server can write a temporary file of that size.
+
+        It tells nobody how full its disk is. An answer counts for some seconds, so that nobody
+        makes the server busy by asking.
+        """
+        checked_at, is_enough = self._space
+        if time.monotonic() - checked_at < _SPACE_SECONDS:
+            return is_enough
+        try:
+            with self._counted_call():
+                self._read(partial(_write_temporary_file, size))
+        except StoreFull:
+            is_enough = False
+        else:
+            is_enough = True
+        self._space = time.monotonic(), is_enough
+        return is_enough
 
     def check(self) -> list[str]:
         return self.read(lambda tx: inspection.find_violations(self._sql, tx.all))
@@ -618,6 +642,13 @@ def public_name(dsn: str) -> str:
 def _without_quotes(problem: psycopg.Error) -> str:
     """Return the error text without the parts of the address it quotes: one may be a password."""
     return re.sub(r'"[^"]*"', "…", " ".join(str(problem).split()))
+
+
+def _write_temporary_file(size: int, connection: Connection) -> None:
+    """Let the server write a temporary file; it is on the disk of the database by default."""
+    with connection.transaction():
+        connection.execute("set local work_mem = '64kB'")
+        connection.execute(_SORT_IN_FILE, (size // _SORTED_BYTES,))
 
 
 def _size(connection: Connection) -> int:

@@ -211,11 +211,11 @@ class SqliteDatabase(DatabaseHandle):
         except FOREIGN as problem:
             raise translate_errors(problem, self.path) from problem
 
-    def free_bytes(self) -> int | None:
+    def has_space(self, size: int) -> bool:
         try:
-            return shutil.disk_usage(os.path.dirname(os.path.abspath(self.path))).free
+            return shutil.disk_usage(os.path.dirname(os.path.abspath(self.path))).free >= size
         except OSError:
-            return None
+            return True
 
     def check(self) -> list[str]:
         return maintenance.check(self)
