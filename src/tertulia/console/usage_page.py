@@ -35,6 +35,9 @@ async def load_usage(call: PageCall) -> dict[str, Any]:
         "until": datetime.combine(until + timedelta(days=1), time(), zone()).isoformat(),
     }
     groups = [name for name, _ in _GROUPS] if call.caller.is_owner else ["person"]
+    if since != until and "session" in groups:
+        # There are no sums by session: every call of these days would be read.
+        groups.remove("session")
     sums = await gather_values(
         days=call.operate("sum_usage_by_day", query={"by": "model", **span}),
         **{name: call.operate("sum_usage", query={"by": name, **span}) for name in groups},
@@ -46,6 +49,7 @@ async def load_usage(call: PageCall) -> dict[str, Any]:
     return {
         "since": since,
         "until": until,
+        "is_one_day": since == until,
         "bars": lay_out(_daily(days, models, since, until)) if days else [],
         "models": models,
         "budgets": now.budgets if now else (),
