@@ -132,6 +132,7 @@ class Inbox:
         the turns that run already, by `claim_person`; nobody gets more than `per_person` of them.
         Renew a claim that takes longer than the lease, or another worker gets the message.
         """
+        base.check_limit(limit)
         order = _order(self._last_person, limit, per_person, running)
 
         def steps(params: Params) -> list[Step]:
