@@ -1,7 +1,7 @@
 """How many examples the property tests try, and the databases that tests run on.
 
     default   25, for `make test`
-    check     50, for `make check`; 25 in CI, where they are the same in every run
+    check     50, for `make check`; 15 in CI, where they are the same in every run
     slow      5,000, for `make slow`
 
 `HYPOTHESIS_PROFILE=slow` chooses one by hand. In CI (`CI` is set) the examples are the same in
@@ -33,7 +33,7 @@ setattr(psycopg_pool.base, "random", random.Random().random)  # noqa: B010
 copy_new_stores()
 
 _TIMELESS = settings(deadline=None, suppress_health_check=(HealthCheck.too_slow,), print_blob=True)
-_EXAMPLES = {"default": 25, "check": 25 if os.environ.get("CI") else 50, "slow": 5_000}
+_EXAMPLES = {"default": 25, "check": 15 if os.environ.get("CI") else 50, "slow": 5_000}
 _REPEATED = {"derandomize": True, "database": None} if os.environ.get("CI") else {}
 for _name, _examples in _EXAMPLES.items():
     settings.register_profile(_name, _TIMELESS, max_examples=_examples, **_REPEATED)

@@ -163,11 +163,11 @@ def test_wrong_prompt_files_are_told(tmp_path: Path, content: bytes | None) -> N
 
 
 def test_a_prompt_file_that_programs_can_write_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "work").mkdir()
-    (tmp_path / "work" / "SOUL.md").write_text("You are kind.")
+    (tmp_path / "shed").mkdir()
+    (tmp_path / "shed" / "SOUL.md").write_text("You are kind.")
     text = (
-        "[agents.main]\nprompt_files = ['work/../work/SOUL.md']\n"
-        "[processes]\nenabled = true\nfolder = 'work'\n"
+        "[agents.main]\nprompt_files = ['shed/../shed/SOUL.md']\n"
+        "[processes]\nenabled = true\nfolder = 'shed'\n"
     )
     (problem,) = find_problems(load_text(tmp_path, text).config, str(tmp_path))
     assert "can be changed by programs" in problem.message

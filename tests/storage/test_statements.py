@@ -93,6 +93,14 @@ def uses_in(function: ast.FunctionDef) -> Iterator[tuple[int, str]]:
             ) if attr in CALLS:
                 for pattern in patterns_of(first, texts):
                     yield node.lineno, pattern
+            case ast.Call(func=ast.Attribute(attr="query"), args=[first, _]):
+                for pattern in patterns_of(first, texts):
+                    yield node.lineno, pattern
+            case ast.Tuple(elts=[ast.JoinedStr(values=[ast.FormattedValue(), *_]) as first, _]):
+                # A step: a statement and its parameters.
+                for pattern in patterns_of(first, texts):
+                    if re.fullmatch(r"\\w\+\w+", pattern):
+                        yield node.lineno, pattern
             case ast.Subscript(value=ast.Name(id="sql"), slice=ast.Constant(value=str(text))):
                 yield node.lineno, re.escape(text)
 
