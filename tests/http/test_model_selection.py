@@ -33,6 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGateway]:
         [
             ConfiguredAgent("main", Named("big"), {"big": Named("big"), "small": Named("small")}),
             ConfiguredAgent("support", Named("helper"), {"tiny": Named("tiny")}),
+            ConfiguredAgent("root", Named("secret"), {"deep": Named("deep")}, role="owner"),
         ]
     )
     path = tmp_path_factory.mktemp("models") / "talk.db"
@@ -40,12 +41,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGateway]:
         yield gateway
 
 
-def say(server: ServedGateway, model: str, *texts: str) -> str:
+def say(server: ServedGateway, model: str, *texts: str, name: str = "ana") -> str:
     messages: Any = [
         {"role": "assistant" if number % 2 else "user", "content": text}
         for number, text in enumerate(texts)
     ]
-    client = server.openai()
+    client = server.openai(name)
     response = client.chat.completions.create(model=model, messages=messages)
     return str(response.choices[0].message.content)
 
@@ -73,6 +74,25 @@ def test_the_name_selects(server: ServedGateway, model: str, answer: str) -> Non
 def test_an_unknown_name_is_refused(server: ServedGateway) -> None:
     with pytest.raises(openai.NotFoundError, match="There is no model 'tiny'"):
         say(server, "tiny", "hello")
+
+
+def test_an_agent_of_the_owner_is_for_the_owner(server: ServedGateway) -> None:
+    for model in ("root", "root/deep"):
+        with pytest.raises(openai.NotFoundError, match="There is no model") as refusal:
+            say(server, model, "hello")
+        assert "root" not in str(refusal.value).partition("Use:")[2]
+    assert say(server, "root", "hello", name="root") == "secret: 1"
+    names = [model.id for model in server.openai("root").models.list()]
+    assert names == [
+        "kind-big",
+        "main",
+        "support",
+        "root",
+        "big",
+        "small",
+        "support/tiny",
+        "root/deep",
+    ]
 
 
 def test_the_same_words_to_two_agents_are_two_conversations(server: ServedGateway) -> None:

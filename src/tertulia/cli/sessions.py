@@ -225,14 +225,14 @@ def undo(options: CommandOptions, session_id: str, turns: int) -> None:
     """Take back the newest question and its answer; `redo` restores them."""
     with _open_to_write(options) as store:
         session = resolve(store, session_id)
-        undone = store.transcript(session.id, by=LOCAL).undo(turns)
-        if not undone:
+        count = store.transcript(session.id, by=LOCAL).undo(turns)
+        if not count:
             raise NotFound(
                 f"{session.id} has nothing to undo.",
                 hint=f"Its messages: tertulia sessions show {session.id}",
             )
         session = store.sessions.require(session.id)
-    exchanges = "1 exchange" if undone == 1 else f"{undone} exchanges"
+    exchanges = "1 exchange" if count == 1 else f"{count} exchanges"
     again = f"tertulia sessions redo {session.id}"
     _report(options, session, f"Took back {exchanges} of {session.id}. To restore: {again}")
 

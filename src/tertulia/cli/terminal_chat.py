@@ -15,11 +15,11 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from tertulia.agents.agent_options import CommandAgentOptions, ModelOptions
-from tertulia.cli import errors, locations
+from tertulia.cli import errors, local_conversation, locations
 from tertulia.cli.format import ago
 from tertulia.config.schema import AccountSection, AgentSection, Config
 from tertulia.core.message import ASSISTANT, USER, text_of
-from tertulia.core.source import LOCAL, Source
+from tertulia.core.source import LOCAL
 from tertulia.core.text.display_safe import display_line
 from tertulia.core.text.excerpt import one_line
 from tertulia.core.text.prompt_safe import clean_for_prompt
@@ -117,10 +117,11 @@ async def has_unfinished_work(store: aio.Store) -> bool:
     The states are queried in the order in which work moves through them, so that an item that
     moves on between two queries is found by a later one.
     """
-    key = await asyncio.to_thread(store.sync.sessions.conversation, Source.local())
+    keys = await asyncio.to_thread(local_conversation.all_keys, store.sync)
     for item_state in ("waiting", "taken"):
-        if (await store.inbox.find(key=key, state=item_state, limit=1)).items:
-            return True
+        for key in keys:
+            if (await store.inbox.find(key=key, state=item_state, limit=1)).items:
+                return True
     for state in ("waiting", "sending"):
         deliveries = (await store.outbox.find(state=state, limit=50)).items
         if any(delivery.platform == LOCAL for delivery in deliveries):
@@ -141,17 +142,17 @@ def _answer_waiter(store: aio.Store) -> Callable[[str | None], Awaitable[str | N
 
 def _get_answer(store: Store, message_id: str) -> str | None:
     """Return the answer to a message that was just typed; None if it was a command."""
-    session = store.sessions.current(store.sessions.conversation(Source.local()))
-    if session is None:
-        return None
-    newest = store.transcript(session.id).entries(newest=_ANSWER_SEARCH_LIMIT)
-    turns = {message.turn for message in newest if message.body.get("message_id") == message_id}
-    answers = [
-        text_of(message.body)
-        for message in newest
-        if message.turn in turns and message.role == ASSISTANT
-    ]
-    return answers[-1] if answers else None
+    for session in filter(None, map(store.sessions.current, local_conversation.all_keys(store))):
+        newest = store.transcript(session.id).entries(newest=_ANSWER_SEARCH_LIMIT)
+        turns = {message.turn for message in newest if message.body.get("message_id") == message_id}
+        answers = [
+            text_of(message.body)
+            for message in newest
+            if message.turn in turns and message.role == ASSISTANT
+        ]
+        if answers:
+            return answers[-1]
+    return None
 
 
 def _agent_name(agent: AgentSection) -> str:
@@ -165,7 +166,7 @@ def _agent_name(agent: AgentSection) -> str:
 def _describe_conversation(store: Store, width: int) -> list[Row]:
     """Return what the next message continues: the conversation and its last exchange."""
     sessions = store.sessions
-    session = sessions.current(sessions.conversation(Source.local()))
+    session = sessions.current(local_conversation.current_key(store))
     if session is None:
         return [(Segment("", "This is a new conversation."),)]
     title = session.title or sessions.suggest_title(session.id)
@@ -185,9 +186,8 @@ def _describe_conversation(store: Store, width: int) -> list[Row]:
 
 def _describe_waiting(store: Store, width: int) -> list[Row]:
     """Return a notice if another program has a message of this conversation, or died with it."""
-    key = store.sessions.conversation(Source.local())
-    taken = store.inbox.find(key=key, limit=50).items
-    if not any(item.state == "taken" for item in taken):
+    key = local_conversation.current_key(store)
+    if not store.inbox.find(key=key, state="taken", limit=1).items:
         return []
     seconds = round(store.settings.lease_seconds)
     text = (

@@ -7,8 +7,8 @@ import logging
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from tertulia.cli import local_conversation
 from tertulia.core.message import ASSISTANT, USER, Message, text_of
-from tertulia.core.source import Source
 from tertulia.errors import Error
 from tertulia.platforms.terminal.incoming import OtherMessage
 
@@ -24,7 +24,7 @@ _NEWEST: Final = 50  # messages that are looked at; more than a turn adds betwee
 
 
 class TranscriptFollower:
-    """Reads the newest messages of the terminal's conversation, again and again.
+    """Reads the newest messages of the terminal's conversation whenever the store has changed.
 
     It starts after the messages that are there when it is made.
     """
@@ -38,19 +38,22 @@ class TranscriptFollower:
 
     async def run(self) -> None:
         """Show what others write, until the person leaves."""
+        changes = None
         while not self._terminal.finished.is_set():
             try:
-                messages, is_busy = await asyncio.to_thread(self._look, self._store.sync)
-                self._terminal.show_others(messages, is_busy=is_busy)
+                before, changes = changes, await self._store.count_changes()
+                if changes != before:
+                    messages, is_busy = await asyncio.to_thread(self._look, self._store.sync)
+                    self._terminal.show_others(messages, is_busy=is_busy)
             except Error as problem:
                 log.debug("the transcript could not be read, retrying: %s", problem)
             await asyncio.sleep(_POLL_SECONDS)
 
     def _look(self, store: Store) -> tuple[list[OtherMessage], bool]:
         """Return the new messages of turns that run elsewhere, and whether one runs now."""
-        key = store.sessions.conversation(Source.local())
-        taken = store.inbox.find(key=key, state="taken", limit=1).items
-        is_busy = any(item.message_id not in self._terminal.answered_here for item in taken)
+        key = local_conversation.current_key(store)
+        items = store.inbox.find(key=key, state="taken", limit=1).items
+        is_busy = any(item.message_id not in self._terminal.answered_here for item in items)
         return self._new_messages(store, key), is_busy
 
     def _new_messages(self, store: Store, key: str) -> list[OtherMessage]:

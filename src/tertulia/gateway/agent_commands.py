@@ -43,11 +43,10 @@ def run_agent(choice: Choice, argument: str) -> str:
         )
     if choice.source.chat_type != "dm":
         choice.require_owner("In a group")
-    if entry is current:
-        # Stored all the same: a route that changes later does not change what was chosen.
-        choice.store.agent_choices.choose(choice.source, entry.name, by=choice.actor)
-        return f"{entry.name} answers here already."
+    # Stored also if it answers already: a route that changes later does not change what was chosen.
     choice.store.agent_choices.choose(choice.source, entry.name, by=choice.actor)
+    if entry is current:
+        return f"{entry.name} answers here already."
     return f"{entry.name} answers here from now on. To go back, send /agent {current.name}."
 
 

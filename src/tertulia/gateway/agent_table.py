@@ -63,7 +63,7 @@ class ConfiguredAgent(NamedTuple):
 
     models   agents for the models that /model can choose, by the name of the model
     tools    names of the tools it is offered, with * and ?; None: all
-    role     the lowest role that may choose it with /agent
+    role     the lowest role that may choose it, with /agent or over HTTP
     prompt   the files that its prompt begins with
     """
 
@@ -146,22 +146,23 @@ class AgentTable:
             for entry in self
         )
 
-    def selections(self) -> dict[str, ModelSelection]:
+    def selections(self, role: Role) -> dict[str, ModelSelection]:
         """Return the names that a request may ask for, with what each stands for.
 
         An agent is asked for by its name; a model of the main agent by its own name, one of another
-        agent as `agent/model`.
+        agent as `agent/model`. Agents that need a higher role to be chosen are left out.
         """
         main = self.main
+        agents = [entry for entry in self if entry is main or entry.may_be_chosen_by(role)]
         is_alone = len(self) == 1
-        names = {} if is_alone else {entry.name: ModelSelection(entry.name) for entry in self}
+        names = {} if is_alone else {entry.name: ModelSelection(entry.name) for entry in agents}
         names.setdefault(main.agent.name, ModelSelection())
         if main.model is not None:
             names.setdefault(main.model, ModelSelection(main.name))
-        for entry in self:
+        for entry in agents:
             for model in entry.models:
-                shown = model if entry is main else f"{entry.name}/{model}"
-                names.setdefault(shown, ModelSelection(entry.name, model))
+                name = model if entry is main else f"{entry.name}/{model}"
+                names.setdefault(name, ModelSelection(entry.name, model))
         return names
 
     async def close(self) -> None:

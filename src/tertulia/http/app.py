@@ -28,6 +28,7 @@ from tertulia.http.routing import describe_api, routes
 from tertulia.http.settings import HttpSettings, Token
 from tertulia.platforms.web import WebAdapter
 from tertulia.platforms.webhook import WebhookAdapter
+from tertulia.records.people import Role
 
 
 class Api:
@@ -56,10 +57,9 @@ class Api:
     def agent_name(self) -> str:
         return self.gateway.agent.name
 
-    @property
-    def models(self) -> tuple[str, ...]:
-        """The names that a request may ask for: agents and their models, the usual one first."""
-        return tuple(dict.fromkeys((self.agent_name, *self.gateway.agents.selections())))
+    def models_for(self, role: Role) -> tuple[str, ...]:
+        """Return the names that a request may ask for: agents and models, the usual one first."""
+        return tuple(dict.fromkeys((self.agent_name, *self.gateway.agents.selections(role))))
 
     def token_of(self, name: str) -> Token | None:
         """Return the token of that name, or None."""

@@ -57,11 +57,11 @@ def split_newest(messages: Sequence[Any]) -> tuple[list[dict[str, Any]], dict[st
 
     It is None if the request does not end with a message of the person.
     """
-    said = [
+    chat_messages = [
         message
         for message in messages
         if isinstance(message, dict) and message.get("role") not in ("system", "developer")
     ]
-    if not said or said[-1].get("role") != USER:
-        return said, None
-    return said[:-1], said[-1]
+    if not chat_messages or chat_messages[-1].get("role") != USER:
+        return chat_messages, None
+    return chat_messages[:-1], chat_messages[-1]

@@ -218,9 +218,9 @@ class _Choice:
         page = await self._store.sessions.find(person=person, platform=API, limit=_NEWEST_CHATS)
         for session in page.items:
             entries = await self._store.transcript(session.id).entries(newest=3)
-            said = [normal_text(text_of(entry.body)) for entry in entries]
+            texts = [normal_text(text_of(entry.body)) for entry in entries]
             is_new = [entry.role for entry in entries] == [USER, ASSISTANT]
-            if is_new and all(said) and said[1] in text.partition(said[0])[2]:
+            if is_new and all(texts) and texts[1] in text.partition(texts[0])[2]:
                 return session.id
         return None
 

@@ -135,16 +135,16 @@ class _PreparedTurn(msgspec.Struct, frozen=True):
 
 
 async def list_models(call: ApiCall) -> ModelList:
-    return ModelList(tuple(ModelInfo(id=name) for name in call.api.models))
+    return ModelList(tuple(ModelInfo(id=name) for name in call.api.models_for(call.caller.role)))
 
 
 def _select_model(call: ApiCall, model: str | None) -> ModelSelection:
     """Return what the model of a request stands for; raise `NotFound` for an unknown one."""
-    selections = call.api.gateway.agents.selections()
+    role = call.caller.role
+    selections = call.api.gateway.agents.selections(role)
     if model is not None and model not in selections:
-        raise NotFound(
-            f"There is no model {model[:100]!r}.", hint=f"Use: {', '.join(call.api.models)}."
-        )
+        names = ", ".join(call.api.models_for(role))
+        raise NotFound(f"There is no model {model[:100]!r}.", hint=f"Use: {names}.")
     return ModelSelection() if model is None else selections[model]
 
 
