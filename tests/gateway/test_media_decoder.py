@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import random
 
 import pytest
@@ -82,6 +83,7 @@ def test_pdf_gives_pages_and_text() -> None:
         "text": "Hola 1\n\nHola 2",
         "is_cut": False,
     }
+    assert logging.root.manager.disable == logging.NOTSET  # only the own process logs nothing
     long = decode_pdf(samples.pdf(90, "x" * 2000), "").fields
     assert len(long["text"]) == MAX_TEXT
     assert long["is_cut"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import struct
 import sys
 from typing import IO, Any, Final, NamedTuple
@@ -87,11 +88,8 @@ def _encode_image(pixels: Any, *, is_png: bool) -> tuple[bytes, tuple[int, int]]
 
 def decode_pdf(content: bytes, media_type: str) -> DecoderResult:
     """Return the number of pages and the text of a PDF."""
-    import logging
-
     from pypdf import PdfReader
 
-    logging.disable(logging.CRITICAL)  # what a broken file looks like inside interests nobody
     reader = PdfReader(io.BytesIO(content))
     if reader.is_encrypted and not reader.decrypt(""):
         raise Undecodable("it is protected by a password")
@@ -164,6 +162,7 @@ def main() -> None:
     """Run jobs until standard input is closed."""
     sys.dont_write_bytecode = True
     limit_process()
+    logging.disable(logging.CRITICAL)  # libraries describe every defect of a broken file
     while (frame := read_frame(sys.stdin.buffer)) is not None:
         result = run_job(*frame)
         sys.stdout.buffer.write(pack_frame(result.fields, result.content))
