@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple, cast
+
 import pytest
 
 from tertulia import ConfigError, Source, Store
 from tertulia.core.retention import Retention
+from tertulia.records.media import delete_old_files
 from tertulia.records.retention_steps import RemovedRows
+from tertulia.storage.base import Params, Row, Transaction
+from tertulia.storage.postgres.database import PostgresDatabase
+from tertulia.storage.rows import to_micros
 from tertulia.testing import FakeClock, Handles
 from tests.records.store_inspection import ANA, BEN, ask
 
 GUEST = Source("telegram", "77", user_id="77", user_name="Somebody")
+
+
+def send_file(store: Store, who: Source, content: bytes) -> str:
+    """Have a turn with a file in it; return the hash of the file."""
+    media = store.media.put(content, name="a.txt")
+    with store.turn(who, text="Look!", media=[media.to_dict()]) as turn:
+        turn.add_assistant("Nice.")
+    return media.hash or ""
 
 
 def settle_one_of_each(store: Store) -> None:
@@ -94,6 +108,58 @@ def test_sessions_are_kept_for_ever_unless_a_setting_says_otherwise(handles: Han
     assert strict.retention.remove_all().sessions == 1
     assert store.sessions.get(session.id) is None
     assert store.sessions.get(turn.session.id) is not None
+
+
+def test_files_are_removed_and_their_messages_stay(handles: Handles) -> None:
+    store = handles.open()
+    hashes = {who.chat_id: send_file(store, who, who.chat_id.encode()) for who in (ANA, BEN)}
+    handles.clock.forward(days=400)
+    assert store.retention.remove_all().files == 0
+    strict = handles.open(retention=Retention(media_days=90))
+    assert send_file(store, BEN, BEN.chat_id.encode()) == hashes[BEN.chat_id]  # counts from now on
+    waiting = store.media.put(b"a file that waits to be sent").hash or ""
+    assert strict.retention.remove_all().files == 1
+    assert store.media.get(hashes[ANA.chat_id]) is None
+    assert store.media.get(hashes[BEN.chat_id]) is not None
+    session = store.sessions.current(store.sessions.conversation(ANA))
+    assert session is not None
+    question = store.transcript(session.id).load()[0]
+    assert question["media"][0]["hash"] == hashes[ANA.chat_id]
+    assert ask(store, "select count(*) from message_blobs") == 2
+    handles.clock.forward(days=400)
+    assert strict.retention.remove_all().files == 1
+    assert store.media.get(waiting) is not None  # no message links it yet
+    assert ask(store, "select count(*) from message_blobs") == 0
+
+
+def test_file_that_is_stored_again_during_a_step_stays(handles: Handles) -> None:
+    store, other = handles.open(retention=Retention(media_days=1)), handles.open()
+    if not isinstance(store.context.db, PostgresDatabase):
+        pytest.skip("here a step has the database for itself")
+    hash_ = send_file(store, ANA, b"a file")
+    handles.clock.forward(days=2)
+    before = to_micros(handles.clock.now()) - 86_400_000_000
+
+    class Interrupted(NamedTuple):
+        """A transaction during which another handle stores the file that was just found."""
+
+        tx: Transaction
+
+        def all(self, statement: str, params: Params) -> list[Row]:
+            rows = self.tx.all(statement, params)
+            assert rows == [(f"media:{hash_}",)]
+            send_file(other, BEN, b"a file")
+            return rows
+
+        def changed(self, statement: str, params: Params) -> int:
+            return self.tx.changed(statement, params)
+
+    def work(tx: Transaction) -> int:
+        return delete_old_files(cast(Transaction, Interrupted(tx)), before=before, limit=10)
+
+    assert store.context.db.write(work, lane="retention") == 0
+    assert store.media.get(hash_) == b"a file"
+    assert store.check() == []
 
 
 def test_nothing_is_removed_if_everything_is_kept_for_ever(handles: Handles) -> None:

@@ -17,11 +17,13 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
 
     settled_days     messages, deliveries and schedule runs that are settled
     sessions_days    sessions after their end, with everything in them
+    media_days       files of messages after they came; their messages stay
     stranger_days    people who are guests and have no session and no schedule
     """
 
     settled_days: float | None = 30
     sessions_days: float | None = None
+    media_days: float | None = None
     stranger_days: float | None = 30
 
     def __post_init__(self) -> None:

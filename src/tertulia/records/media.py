@@ -20,6 +20,7 @@ from tertulia.core.text.storable import storable
 from tertulia.errors import ConfigError, NotFound, TooLarge
 from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Transaction
+from tertulia.storage.rows import to_micros
 
 _PENDING_SECONDS: Final = 7 * 86_400
 _CLEAN_LIMIT: Final = 100
@@ -30,6 +31,7 @@ class MediaFiles:
 
     def __init__(self, context: StoreContext) -> None:
         self._db = context.db
+        self._clock = context.clock
 
     def put(
         self,
@@ -52,7 +54,12 @@ class MediaFiles:
         if max_bytes is not None and len(content) > max_bytes:
             raise _too_large(max_bytes)
         hash_ = hashlib.sha256(content).hexdigest()
-        blob = {"hash": blob_of_file(hash_), "size": len(content), "data": content}
+        blob = {
+            "hash": blob_of_file(hash_),
+            "size": len(content),
+            "data": content,
+            "at": to_micros(self._clock.now()),
+        }
 
         def work(tx: Transaction) -> None:
             tx.run("media_put", blob)
@@ -81,7 +88,8 @@ class MediaFiles:
         content = self.get(hash)
         if content is None:
             raise NotFound(
-                "There is no such file.", hint="It was deleted with its last conversation."
+                "There is no such file.",
+                hint="It was deleted: with its last conversation, or by the retention of files.",
             )
         return io.BytesIO(content)
 
@@ -102,6 +110,17 @@ def release(tx: Transaction, names: Iterable[str]) -> None:
     for name in names:
         tx.run("media_delete_unlinked", {"hash": name})
         tx.run("media_settle", {"hash": name})
+
+
+def delete_old_files(tx: Transaction, *, before: int, limit: int) -> int:
+    """Delete the oldest files that were stored before a time, also linked ones; return how many."""
+    rows = tx.all("media_old", {"before": before, "limit": limit})
+    count = 0
+    for (name,) in rows:
+        if tx.changed("media_delete_old", {"hash": name, "before": before}):
+            tx.run("media_unlink", {"hash": name})
+            count += 1
+    return count
 
 
 def _read(path: str | os.PathLike[str], max_bytes: int | None) -> bytes:

@@ -1,8 +1,8 @@
 """Removing what the retention of a store no longer keeps, in small steps.
 
 Settled queue entries, people who never got a session, codes that have expired and, if a setting
-says so, sessions that ended long ago. Each step is a short transaction of its own, so that a turn
-never waits for more than one of them.
+says so, sessions that ended long ago and old files of messages. Each step is a short transaction of
+its own, so that a turn never waits for more than one of them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from tertulia.records.media import delete_old_files
 from tertulia.records.queues.base import check_limit
 from tertulia.records.sessions.sessions import Sessions
 from tertulia.records.store_context import StoreContext
@@ -42,6 +43,7 @@ class RemovedRows(msgspec.Struct, frozen=True, kw_only=True):
     people: int = 0
     person_ids: int = 0
     codes: int = 0
+    files: int = 0
     sessions: int = 0
 
     @property
@@ -71,6 +73,7 @@ class RetentionSteps:
             before = self._context.settings.retention.cutoff(setting, now)
             removed[kind] = 0 if before is None else self._remove(statement, before, limit)
         removed["codes"] = self._remove("codes_remove_expired", now, limit)
+        removed["files"] = self._remove_files(now, limit)
         return RemovedRows(**removed, sessions=self._remove_sessions(now, limit))
 
     def remove_all(self, limit: int = 100) -> RemovedRows:
@@ -86,6 +89,16 @@ class RetentionSteps:
 
         def work(tx: Transaction) -> int:
             return tx.changed(statement, params)
+
+        return self._context.db.write(work, lane=_LANE)
+
+    def _remove_files(self, now: datetime, limit: int) -> int:
+        before = self._context.settings.retention.cutoff("media_days", now)
+        if before is None:
+            return 0
+
+        def work(tx: Transaction) -> int:
+            return delete_old_files(tx, before=to_micros(before), limit=limit)
 
         return self._context.db.write(work, lane=_LANE)
 

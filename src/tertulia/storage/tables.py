@@ -141,8 +141,9 @@ TABLES: tuple[Table, ...] = (
     _table(
         "blobs",
         {"hash": str},
-        "hash size data",
+        "hash size data at",
         page=_BLOBS_PAGE,
+        added={"at": None},
     ),
     _table(
         "pending_media",

@@ -74,12 +74,12 @@ insert into messages (place, turn, role, kind, author, at, body, away)
 values (?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: copy_blobs_page
-select hash, size, data
+select hash, size, data, at
 from blobs where hash > :hash order by hash limit :limit
 
 -- name: copy_blobs_put
-insert into blobs (hash, size, data)
-values (?, ?, ?)
+insert into blobs (hash, size, data, at)
+values (?, ?, ?, ?)
 
 -- name: copy_pending_media_page
 select hash, at from pending_media where hash > :hash order by hash limit :limit
