@@ -86,10 +86,10 @@ def test_web_platform_needs_the_http_server(tmp_path: Path) -> None:
 def test_fallback_agents_must_be_configured() -> None:
     agent = OpenAIOptions(model="a", base_url="http://127.0.0.1:1", fallback=("local",))
     with pytest.raises(ConfigError, match=r"agent\.fallback names the agent 'local'"):
-        build_agents(Config(agent=agent))
-    built = build_agents(Config(agent=agent, agents={"local": ParrotOptions()})).main.agent
+        build_agents(Config(agent=agent), "data")
+    built = build_agents(Config(agent=agent, agents={"local": ParrotOptions()}), "data").main.agent
     assert isinstance(built, FallbackAgent)
-    assert not isinstance(build_agents(Config()).main.agent, FallbackAgent)
+    assert not isinstance(build_agents(Config(), "data").main.agent, FallbackAgent)
 
 
 def test_agents_are_built_with_models_tools_and_prompts(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_agents_are_built_with_models_tools_and_prompts(tmp_path: Path) -> None:
         agent = "local"
         """,
     ).config
-    main, local = build_agents(config)
+    main, local = build_agents(config, "data")
     assert (main.name, local.name) == ("main", "local")
     assert isinstance(main.agent, FallbackAgent)
     assert {name: getattr(agent, "model", None) for name, agent in main.models.items()} == {
@@ -162,12 +162,15 @@ def test_wrong_prompt_files_are_told(tmp_path: Path, content: bytes | None) -> N
     assert problem.field == "agents.main.prompt_files"
 
 
-def test_a_prompt_file_that_programs_can_write_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "shed").mkdir()
-    (tmp_path / "shed" / "SOUL.md").write_text("You are kind.")
+@pytest.mark.parametrize(("folder", "line"), [("shed", "folder = 'shed'\n"), ("work", "")])
+def test_a_prompt_file_that_programs_can_write_is_refused(
+    tmp_path: Path, folder: str, line: str
+) -> None:
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "SOUL.md").write_text("You are kind.")
     text = (
-        "[agents.main]\nprompt_files = ['shed/../shed/SOUL.md']\n"
-        "[processes]\nenabled = true\nfolder = 'shed'\n"
+        f"[agents.main]\nprompt_files = ['{folder}/../{folder}/SOUL.md']\n"
+        f"[processes]\nenabled = true\n{line}"
     )
     (problem,) = find_problems(load_text(tmp_path, text).config, str(tmp_path))
     assert "can be changed by programs" in problem.message

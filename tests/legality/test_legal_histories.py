@@ -237,6 +237,16 @@ class Conversation:
         # Forking made another session current for the chat, and turns go to that one.
         self.session = turn.session
 
+    def wait(self, user: str, text: str, media: Any, answers: int) -> None:
+        """Leave a turn whose calls wait for an approval, some of them with a result."""
+        turn = self.store.turn_control(self.source(user), text, media=media)
+        turn.__enter__()
+        turn.add_assistant(text, tool_calls=[ToolCall(f"c{n}", "look") for n in range(3)])
+        for index in range(answers):
+            turn.add_tool_result(f"c{index}", text)
+        turn.leave(keep_calls=True)
+        self.session = turn.session
+
     @staticmethod
     def _crash(crash: bool) -> None:
         if crash:
@@ -251,6 +261,7 @@ def operation_of(
 
 few = st.integers(0, 4)
 traces = st.lists(generated_messages.odd_texts, max_size=2)
+files = st.lists(generated_messages.prepared_files, max_size=2)
 operation = st.one_of(
     operation_of(
         "append",
@@ -289,6 +300,7 @@ operation = st.one_of(
         st.integers(0, 3),
         st.booleans(),
     ),
+    operation_of("wait", st.sampled_from("12"), generated_messages.texts, files, st.integers(0, 2)),
 )
 request_lists = st.lists(
     st.tuples(

@@ -35,7 +35,7 @@ def check_configuration(options: CommandOptions) -> Iterator[Finding]:
     yield Finding("configuration", "ok", path or "no file: the default settings")
     config = load.load_config(path, os.environ).config
     yield from _agents(config, path)
-    for problem in build.find_problems(config, locations.platforms_folder()):
+    for problem in build.find_problems(config, locations.data_folder()):
         if not (problem.field or "").startswith("agent"):
             yield Finding("platforms", "problem", problem.message, problem.hint)
     if config.http.enabled:
@@ -46,7 +46,7 @@ def _agents(config: Config, path: str | None) -> Iterator[Finding]:
     """Check every agent: whether it can be built, and whether its server or program is there."""
     problems = [
         problem
-        for problem in build.find_problems(config, locations.platforms_folder())
+        for problem in build.find_problems(config, locations.data_folder())
         if (problem.field or "").startswith("agent")
     ]
     for problem in problems:

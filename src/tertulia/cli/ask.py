@@ -92,7 +92,7 @@ async def _ask(options: CommandOptions, text: str, *, continues: bool, ref: str 
     from tertulia.gateway.request_reply import AgentRequest, Responder
 
     config = locations.load_config(options).config
-    agents = build_agents(config)
+    agents = build_agents(config, locations.data_folder())
     async with serve.open_store(options, config) as store:
         source = await _conversation(store, continues=continues, ref=ref)
         gateway = Gateway(

@@ -40,7 +40,7 @@ async def _chat(options: CommandOptions, config: Config, *, is_plain: bool) -> N
     from tertulia.cli import serve, terminal_chat
     from tertulia.config.build import build_agents
 
-    agents = build_agents(config)
+    agents = build_agents(config, locations.data_folder())
     async with serve.open_store(options, config) as store:
         await terminal_chat.print_greeting(store, config, is_plain=is_plain)
         terminal = terminal_chat.terminal_adapter(config, store, is_plain=is_plain)

@@ -98,7 +98,7 @@ def check(options: CommandOptions) -> None:
     problems = load.find_problems(path, os.environ)
     if not problems:
         loaded = load.load_config(path, os.environ)
-        problems = build.find_problems(loaded.config, locations.platforms_folder())
+        problems = build.find_problems(loaded.config, locations.data_folder())
     if problems:
         for problem in problems[:-1]:
             errors.failure_from(problem).print(["--json"] if options.json else [])

@@ -44,7 +44,7 @@ async def _run(options: CommandOptions, config: Config, *, has_terminal: bool) -
         build_http_settings,
     )
 
-    agents = build_agents(config)
+    agents = build_agents(config, locations.data_folder())
     adapters: list[Adapter] = build_adapters(config, locations.platforms_folder())
     http = build_http_settings(config, adapters)
     serves_terminal = has_terminal and config.platform(LOCAL).enabled

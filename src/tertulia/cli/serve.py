@@ -138,11 +138,11 @@ def _process_registry(config: Config, store: aio.Store) -> ProcessRegistry | Non
     """Return the registry of the agent's background processes, or None if it may start none."""
     if not config.processes.enabled:
         return None
-    from tertulia.config.build import build_environment
+    from tertulia.config.build import build_environment, work_folder
     from tertulia.processes.registry import ProcessRegistry
 
     folder = os.path.join(locations.data_folder(), "processes")
-    work = config.processes.folder or os.path.join(locations.data_folder(), "work")
+    work = work_folder(config.processes, locations.data_folder())
     return ProcessRegistry(
         store.sync,
         folder,

@@ -53,20 +53,21 @@ def build_agent(options: AgentSection) -> Agent:
     return agent
 
 
-def build_agents(config: Config) -> AgentTable:
+def build_agents(config: Config, data_folder: str) -> AgentTable:
     """Return every agent, the main one first, each with its models and those that stand in for it.
 
     Raises `ConfigError` if a key is not set, or a prompt file cannot be used.
     """
+    work = work_folder(config.processes, data_folder)
     return AgentTable(
-        _build_entry(config, section, options) for section, options in config.agent_sections()
+        _build_entry(config, section, options, work) for section, options in config.agent_sections()
     )
 
 
-def _build_entry(config: Config, section: str, options: AgentSection) -> ConfiguredAgent:
+def _build_entry(config: Config, section: str, options: AgentSection, work: str) -> ConfiguredAgent:
     """Return one agent; raise a `ConfigError` that names its section."""
     try:
-        return _build_options(config, section, options)
+        return _build_options(config, section, options, work)
     except ConfigError as problem:
         # Options do not know the section that they are in, and name [agent].
         field = f"{section}.{(problem.field or '').removeprefix('agent.')}".rstrip(".")
@@ -75,7 +76,9 @@ def _build_entry(config: Config, section: str, options: AgentSection) -> Configu
         raise ConfigError(message, hint=problem.hint, field=field) from problem
 
 
-def _build_options(config: Config, section: str, options: AgentSection) -> ConfiguredAgent:
+def _build_options(
+    config: Config, section: str, options: AgentSection, work: str
+) -> ConfiguredAgent:
     agent = build_agent(options)
     others = [build_agent(_options_of(config, name)) for name in options.fallback]
     models: dict[str, Agent] = {}
@@ -89,7 +92,7 @@ def _build_options(config: Config, section: str, options: AgentSection) -> Confi
         models=models,
         tools=options.tools,
         role=options.role,
-        prompt=_build_prompt(config, options),
+        prompt=_build_prompt(config, options, work),
     )
 
 
@@ -97,17 +100,16 @@ def _options_of(config: Config, name: str) -> AgentSection:
     return config.main_agent if name == config.store.agent else config.agents[name]
 
 
-def _build_prompt(config: Config, options: AgentSection) -> PromptFiles | None:
+def _build_prompt(config: Config, options: AgentSection, work: str) -> PromptFiles | None:
     """Return the prompt files of an agent; refuse those that its tools could change."""
     if not options.prompt_files:
         return None
-    folder = config.processes.folder
-    if config.processes.enabled and folder is not None:
+    if config.processes.enabled and config.processes.ssh is None:
         for path in options.prompt_files:
-            if Path(path).resolve().is_relative_to(Path(folder).resolve()):
+            if Path(path).resolve().is_relative_to(Path(work).resolve()):
                 raise ConfigError(
                     f"The prompt file {path} can be changed by programs of the agent.",
-                    hint="Keep it outside of processes.folder.",
+                    hint=f"Keep it outside of {work}.",
                     field="prompt_files",
                 )
     return PromptFiles(options.prompt_files)
@@ -179,13 +181,14 @@ def build_http_settings(config: Config, adapters: Sequence[Adapter]) -> HttpSect
     return None
 
 
-def find_problems(config: Config, folder: str) -> list[ConfigError]:
+def find_problems(config: Config, data_folder: str) -> list[ConfigError]:
     """Build what `tertulia run` would use, discard it, and return everything that was wrong."""
+    work = work_folder(config.processes, data_folder)
     problems: list[ConfigError] = []
     adapters: list[Adapter] = []
     for section, options in config.agent_sections():
         with _collect(problems):
-            _build_entry(config, section, options)
+            _build_entry(config, section, options, work)
     with _collect(problems):
         build_describer(config)
         if config.media.transcription is not None:
@@ -193,7 +196,7 @@ def find_problems(config: Config, folder: str) -> list[ConfigError]:
     for account in config.accounts():
         if account.section.enabled and account.name != LOCAL:
             with _collect(problems):
-                adapters.append(build_adapter(account, folder))
+                adapters.append(build_adapter(account, os.path.join(data_folder, "platforms")))
     with _collect(problems):
         build_http_settings(config, adapters)
     return problems
@@ -205,6 +208,11 @@ def _collect(problems: list[ConfigError]) -> Iterator[None]:
         yield
     except ConfigError as problem:
         problems.append(problem)
+
+
+def work_folder(config: ProcessesSection, data_folder: str) -> str:
+    """Return the working directory of the agent's programs on this machine."""
+    return config.folder or os.path.join(data_folder, "work")
 
 
 def build_environment(config: ProcessesSection, work: str) -> Environment | None:

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tertulia
 from tertulia import Policies, ResetPolicy, Settings, Source, Store, ToolCall
@@ -203,12 +205,14 @@ def flat(form: str, messages: list[Any]) -> list[str]:
 class Prompts:
     """A growing conversation without a store, and the prompts that a model gets of it."""
 
-    def __init__(self, model: ModelTraits, form: Format, max_tokens: int | None) -> None:
+    def __init__(
+        self, model: ModelTraits, form: Format, max_tokens: int | None, seed: int = 7
+    ) -> None:
         self.model = model
         self.form = form
         self.budget = HistoryBudget(10_000, max_tokens)
         self.rows: list[Message] = []
-        self.chance = random.Random(7)
+        self.chance = random.Random(seed)
         self.micros = 0
 
     def add(self, turn: int, role: str, **body: Any) -> None:
@@ -288,6 +292,29 @@ def test_each_request_begins_with_the_one_before_up_to_a_cut(
         assert cuts == []
     else:
         assert 0 < len(cuts) < 200 / 3, cuts
+
+
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from(FORMATS),
+    st.sampled_from([SEES, READS, BLIND]),
+    st.integers(2, 30),
+)
+def test_requests_of_any_conversation_begin_like_the_one_before(
+    seed: int, form: Format, model: ModelTraits, turns: int
+) -> None:
+    """Unless images are hidden, and that happens at most in every second turn."""
+    prompts = Prompts(model, form, None, seed)
+    before: list[str] = []
+    cuts = [-2]
+    for turn in range(turns):
+        prompts.random_turn(turn)
+        after = prompts.prompt()
+        if after[: len(before)] != before:
+            assert model is not BLIND
+            assert turn - cuts[-1] >= 2
+            cuts.append(turn)
+        before = after
 
 
 @pytest.mark.parametrize("form", FORMATS)
