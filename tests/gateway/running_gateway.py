@@ -24,7 +24,15 @@ from tertulia.gateway.app import Gateway
 from tertulia.gateway.expiry import Flush
 from tertulia.gateway.image_describer import ImageDescriber
 from tertulia.gateway.settings import GatewaySettings
-from tertulia.platforms.base import Adapter, Incoming, MenuEntry, Outgoing, Receive, StreamUpdate
+from tertulia.platforms.base import (
+    Adapter,
+    Incoming,
+    MenuEntry,
+    Outgoing,
+    Pressed,
+    Receive,
+    StreamUpdate,
+)
 from tertulia.platforms.settings import PlatformSettings
 from tertulia.processes.registry import ProcessRegistry
 from tertulia.testing import FakeClock
@@ -60,6 +68,8 @@ class App(Adapter):
         self.idempotent_seconds = math.inf if is_idempotent else 0.0
         self.sent: list[Outgoing] = []
         self.shown: list[StreamUpdate] = []
+        self.closed: list[Outgoing] = []
+        self.on_close: Send | None = None
         self.menu: tuple[MenuEntry, ...] = ()
         self.on_send: Send | None = None
         self.is_closed = False
@@ -77,6 +87,11 @@ class App(Adapter):
         self.sent.append(message)
         return f"sent-{len(self.sent)}"
 
+    async def close_buttons(self, message: Outgoing) -> None:
+        if self.on_close is not None:
+            await self.on_close(message)
+        self.closed.append(message)
+
     async def show(self, source: Source, shown: StreamUpdate) -> str | None:
         self.shown.append(shown)
         return None
@@ -93,6 +108,13 @@ class App(Adapter):
         assert self._receive is not None
         details.setdefault("message_id", f"{self.name}-{next(_numbers)}")
         await self._receive(Incoming(source=who, text=text, **details))
+
+    async def get_press(self, value: str, who: Source = ANA, *, press_id: str = "") -> None:
+        """Somebody presses a button; when this returns, the app was told that it is accepted."""
+        await asyncio.wait_for(self._listens.wait(), PATIENCE)
+        assert self._receive is not None
+        press_id = press_id or f"{self.name}-{next(_numbers)}"
+        await self._receive(Pressed(source=who, value=value, press_id=press_id))
 
     def to(self, who: Source) -> list[str]:
         return [message.text for message in self.sent if message.chat_id == who.chat_id]

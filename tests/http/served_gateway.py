@@ -20,6 +20,7 @@ from starlette.applications import Starlette
 import tertulia
 from tertulia import Settings, aio
 from tertulia.agents import Agent, ParrotAgent
+from tertulia.agents.base import Tool
 from tertulia.gateway.agent_table import AgentTable
 from tertulia.gateway.app import Gateway
 from tertulia.gateway.settings import GatewaySettings
@@ -83,6 +84,7 @@ def served_gateway(
     programs: Path | None = None,
     pages: Pages | None = None,
     agents: AgentTable | None = None,
+    tools: Sequence[Tool] = (),
     **settings: Any,
 ) -> Iterator[ServedGateway]:
     """Run a gateway and its server until the end of the block.
@@ -107,7 +109,7 @@ def served_gateway(
             processes = None if programs is None else ProcessRegistry(store.sync, programs)
             gateway = Gateway(
                 store, agent or ParrotAgent(), adapters,
-                settings=rules, processes=processes, agents=agents,
+                settings=rules, processes=processes, agents=agents, tools=tuple(tools),
             )  # fmt: skip
             stop = asyncio.Event()
             stops.append(stop)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tertulia import Source, ToolCall
+from tertulia.records.approval_questions import AskedCall
 from tertulia.records.turns.turn import control_of
-from tertulia.records.turns.waiting import AskedCall, Suspension
+from tertulia.records.turns.waiting import Suspension
 from tests.http.served_gateway import ServedGateway, served_gateway
 
 

@@ -40,13 +40,15 @@ METHODS: dict[str, set[str]] = {
     "deleteWebhook": {"drop_pending_updates"},
     "getWebhookInfo": set(),
     "setMyCommands": {"commands", "scope", "language_code"},
-    "sendMessage": _SEND | {"text", "entities", "link_preview_options"},
+    "sendMessage": _SEND | {"text", "entities", "link_preview_options", "reply_markup"},
     "sendPhoto": _SEND | _CAPTION | {"photo"},
     "sendDocument": _SEND | _CAPTION | {"document"},
     "sendVoice": _SEND | _CAPTION | {"voice"},
     "sendAudio": _SEND | _CAPTION | {"audio"},
     "sendVideo": _SEND | _CAPTION | {"video"},
-    "editMessageText": {"chat_id", "message_id", "text", "entities", "link_preview_options"},
+    "editMessageText": {"chat_id", "message_id", "text", "entities", "link_preview_options",
+                        "reply_markup"},
+    "answerCallbackQuery": {"callback_query_id", "text", "show_alert", "url", "cache_time"},
     "sendChatAction": {"chat_id", "message_thread_id", "action"},
     "sendMessageDraft": {"chat_id", "message_thread_id", "draft_id", "text", "entities",
                          "can_stop", "keep_on_stop"},
@@ -71,6 +73,7 @@ class Sent(NamedTuple):
     message_id: int
     reply_to: int | None = None
     file: tuple[str, bytes] | None = None
+    buttons: tuple[str, ...] = ()
 
 
 class Refusal(Exception):
@@ -110,6 +113,8 @@ class TelegramServer(ScriptedServer):
         self.webhook: dict[str, Any] | None = None
         self.webhook_target: str | None = None  # where calls really go: no name is looked up
         self.token: str = TOKEN
+        self.presses: dict[str, bool] = {}  # each press by its id, and whether it was answered
+        self.pressed: list[dict[str, Any]] = []  # the updates of presses
         self.is_silent = False
         self._next_update = 1000
         self._next_message: dict[int, int] = defaultdict(int)
@@ -152,6 +157,41 @@ class TelegramServer(ScriptedServer):
         edited = {**message, "text": text, "edit_date": 1700000001}
         self.messages[message["chat"]["id"], message["message_id"]] = edited
         self.push({"edited_message": edited})
+
+    def press(
+        self,
+        message: tuple[int, int],
+        label: str | None = None,
+        *,
+        user: Mapping[str, Any] = ANA,
+        data: str | None = None,
+        is_inaccessible: bool = False,
+    ) -> str:
+        """Press a button of a message (chat, id), or forge its data; return the id of the press.
+
+        Of a message that is `is_inaccessible` Telegram tells only the chat and the id.
+        """
+        with self.lock:
+            stored = self.messages[message]
+            press_id = str(4382 * 10**12 + len(self.presses))
+            self.presses[press_id] = False
+            if is_inaccessible:
+                stored = {"chat": stored["chat"], "message_id": message[1], "date": 0}
+            query = {
+                "id": press_id,
+                "from": dict(user),
+                "message": stored,
+                "chat_instance": "8428209589180549439",
+                "data": data or dict(self.buttons(message))[label or ""],
+            }
+            self.pressed.append({"callback_query": query})
+            self.push(self.pressed[-1])
+            return press_id
+
+    def buttons(self, message: tuple[int, int]) -> list[tuple[str, str]]:
+        """Return the buttons that a message (chat, id) has now, each with its data."""
+        rows = self.messages[message].get("reply_markup", {}).get("inline_keyboard", [])
+        return [(button["text"], button["callback_data"]) for row in rows for button in row]
 
     def push(self, update: Mapping[str, Any], *, update_id: int | None = None) -> int:
         """Put an update into the queue of the bot, and return its id."""
@@ -302,6 +342,8 @@ class TelegramServer(ScriptedServer):
                 return self._draft(fields)
             case "editMessageText":
                 return self._edit(fields)
+            case "answerCallbackQuery":
+                return self._answer_press(fields)
             case "getFile":
                 return self._get_file(fields["file_id"])
         return self._send(method, fields)
@@ -429,14 +471,15 @@ class TelegramServer(ScriptedServer):
         thread = fields.get("message_thread_id")
         message = self._message(chat_id, BOT, thread)
         if kind is None:
-            message |= {"text": text, "entities": entities}
+            message |= {"text": text, "entities": entities, **_markup(fields)}
         else:
             message |= {"caption": text, kind: _file_object(kind)}
         reply_to = None if reply is None or is_lost else reply["message_id"]
+        labels = tuple(label for label, _ in self.buttons((chat_id, message["message_id"])))
         with self.changed:
             self.sent.append(
                 Sent(method, chat_id, thread, text, tuple(entities), message["message_id"],
-                     reply_to, file)
+                     reply_to, file, labels)
             )  # fmt: skip
             self.drafts = [draft for draft in self.drafts if draft[0] != chat_id]
         return message
@@ -446,13 +489,29 @@ class TelegramServer(ScriptedServer):
         message = self.messages.get((chat_id, int(fields["message_id"])))
         if message is None or message["from"] != BOT:
             raise Refusal(400, "Bad Request: message to edit not found")
-        if message["text"] == fields["text"]:
+        is_same_markup = message.get("reply_markup") == fields.get("reply_markup")
+        if message["text"] == fields["text"] and is_same_markup:
             raise Refusal(
                 400, "Bad Request: message is not modified: specified new message content and reply"
                 " markup are exactly the same as a current content",
             )  # fmt: skip
-        message["text"] = fields["text"]
+        with self.changed:
+            message.pop("reply_markup", None)  # an edit without buttons takes them away
+            message |= {"text": fields["text"], **_markup(fields)}
+            self.changed.notify_all()
         return message
+
+    def _answer_press(self, fields: Mapping[str, Any]) -> bool:
+        press_id = str(fields["callback_query_id"])
+        if self.presses.get(press_id, True):
+            raise Refusal(
+                400, "Bad Request: query is too old and response timeout expired or query ID is"
+                " invalid",
+            )  # fmt: skip
+        with self.changed:
+            self.presses[press_id] = True
+            self.changed.notify_all()
+        return True
 
     def _draft(self, fields: Mapping[str, Any]) -> bool:
         chat_id = self._require_chat(fields)
@@ -481,6 +540,18 @@ class TelegramServer(ScriptedServer):
         if content is not None:
             return Response(body=content, content_type=self.file_types[file_id])
         return Response(stream=_endless(), content_type="application/octet-stream")
+
+
+def _markup(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the inline keyboard of a message; raise `Refusal` if Telegram would refuse it."""
+    markup = fields.get("reply_markup")
+    if markup is None:
+        return {}
+    for button in (button for row in markup["inline_keyboard"] for button in row):
+        size = len(button["callback_data"].encode())
+        if not button["text"] or not 1 <= size <= 64:
+            raise Refusal(400, "Bad Request: BUTTON_DATA_INVALID")
+    return {"reply_markup": markup}
 
 
 def check_entities(text: str, entities: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -123,6 +123,37 @@ def test_client_sends_text_entities_replies_and_files(server: TelegramServer) ->
     assert server.violations == []
 
 
+def test_client_sends_buttons_and_answers_a_press(server: TelegramServer) -> None:
+    async def act(bot: telegram.Bot) -> None:
+        server.write(42, "hola")
+        keys = [telegram.InlineKeyboardButton("Yes", callback_data="yes:1")]
+        sent = await bot.send_message(
+            42, "may I?", reply_markup=telegram.InlineKeyboardMarkup([keys])
+        )
+        message = 42, sent.message_id
+        assert server.buttons(message) == [("Yes", "yes:1")]
+        press_id = server.press(message, "Yes")
+        server.press(message, "Yes", is_inaccessible=True)
+        _, update, late = await bot.get_updates(allowed_updates=["message", "callback_query"])
+        query = update.callback_query
+        assert query is not None
+        assert (query.id, query.data, query.from_user.id) == (press_id, "yes:1", 42)
+        assert late.callback_query is not None
+        assert late.callback_query.message is not None
+        assert not late.callback_query.message.date.timestamp()
+        assert await bot.answer_callback_query(query.id)
+        assert server.presses[press_id]
+        with pytest.raises(error.BadRequest, match="too old"):
+            await bot.answer_callback_query(query.id)
+        await bot.edit_message_text("yes", 42, sent.message_id)
+        assert server.buttons(message) == []
+        keys = [telegram.InlineKeyboardButton("Yes", callback_data="y" * 65)]
+        with pytest.raises(error.BadRequest, match=r"(?i)button_data_invalid"):
+            await bot.send_message(42, "?", reply_markup=telegram.InlineKeyboardMarkup([keys]))
+
+    play(server, act)
+
+
 def test_client_downloads_a_file_until_its_link_expires(server: TelegramServer) -> None:
     async def act(bot: telegram.Bot) -> None:
         file_id = server.add_file(b"content")

@@ -19,9 +19,10 @@ import msgspec
 
 import tertulia
 from tertulia import Budget, Duplicate, NotFound, Settings, Source, Store, ToolCall, Usage
+from tertulia.records.approval_questions import AskedCall
 from tertulia.records.processes import Process
 from tertulia.records.turns.turn import control_of
-from tertulia.records.turns.waiting import AskedCall, Suspension
+from tertulia.records.turns.waiting import Suspension
 from tertulia.testing import FakeClock
 from tertulia.transfer import import_from
 

@@ -30,6 +30,8 @@ class _Abilities(msgspec.Struct, frozen=True, kw_only=True):
     typing: bool = False
     media: bool = False
     commands: bool = False
+    buttons: int = 0
+    button_text_limit: int | None = None
     mentions_need_raw_ids: bool = False
     notify: bool = True
     notes: tuple[str, ...] = ()
@@ -42,10 +44,12 @@ class Platform(_Abilities, frozen=True):
     nothing else, so `Platform(name)` describes any unknown one.
 
     `title` is its name for people. A `length_limit` of None means any length. `commands` is true if
-    it has a menu of commands that can be set. `mentions_need_raw_ids` is true if a person can only
-    be mentioned by the raw id, so that hiding ids would break mentions. `notify` is false if nobody
-    there reads a notice of an automatic reset. `notes` describe the platform to the agent; they are
-    written by the author of the platform's adapter, never by the people on it.
+    it has a menu of commands that can be set. `buttons` is how many a message can have, and
+    `button_text_limit` the length of such a message, if it is shorter. `mentions_need_raw_ids` is
+    true if a person can only be mentioned by the raw id, so that hiding ids would break mentions.
+    `notify` is false if nobody there reads a notice of an automatic reset. `notes` describe the
+    platform to the agent; they are written by the author of the platform's adapter, never by the
+    people on it.
     """
 
     name: str

@@ -12,8 +12,11 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
+import msgspec
+
 from tertulia import aio
 from tertulia.core.backoff import JITTER
+from tertulia.core.buttons import Button
 from tertulia.core.media import Media
 from tertulia.core.source import Source
 from tertulia.core.text.spans import Span
@@ -22,6 +25,8 @@ from tertulia.errors import (
     Error,
     OutcomeUnknown,
     PlatformError,
+    PlatformUnavailable,
+    RateLimited,
     RecipientAway,
     Refused,
     StaleWrite,
@@ -34,7 +39,7 @@ from tertulia.gateway.settings import GatewaySettings
 from tertulia.gateway.workers import RETRY_SECONDS, WAIT_SECONDS, Worker
 from tertulia.platforms.base import Adapter, Outgoing
 from tertulia.records.queues.base import MAX_LIMIT
-from tertulia.records.queues.outbox import AccountKey, Delivery
+from tertulia.records.queues.outbox import CLOSES, AccountKey, Delivery
 
 log = logging.getLogger("tertulia.gateway")
 
@@ -118,12 +123,16 @@ class DeliveryWorker(Worker[Delivery]):
         problem: PlatformError | None = None
         message_id: str | None = None
         try:
-            message = await self._outgoing(delivery)
-            message_id = await self._adapter(delivery).send(message)
+            if CLOSES in delivery.body:
+                await self._close_buttons(delivery)
+            else:
+                message = await self._outgoing(delivery)
+                message_id = await self._adapter(delivery).send(message)
         except PlatformError as refusal:
             problem = refusal
         except asyncio.CancelledError:
-            stopped = OutcomeUnknown("The gateway stopped while this was being sent.")
+            kind = PlatformUnavailable if CLOSES in delivery.body else OutcomeUnknown
+            stopped = kind("The gateway stopped while this was being sent.")
             await asyncio.shield(self._settle(delivery, stopped))
             raise
         except Exception as bug:
@@ -132,6 +141,24 @@ class DeliveryWorker(Worker[Delivery]):
             # Its text may contain an address with a token, so only the log has it.
             problem = OutcomeUnknown(f"The adapter failed: {type(bug).__name__}.")
         await self._settle(delivery, problem, message_id)
+
+    async def _close_buttons(self, delivery: Delivery) -> None:
+        """Take the buttons of a question away; what is not possible for good does no harm.
+
+        A press is answered anyhow, with what became of the question.
+        """
+        question = await self._outbox.get(delivery.body[CLOSES])
+        if question is None or question.message_id is None:
+            return  # it never arrived, or nobody knows as which message
+        message = msgspec.structs.replace(_outgoing(delivery), replaces=question.message_id)
+        try:
+            await self._adapter(delivery).close_buttons(message)
+        except (AccountProblem, RateLimited):
+            raise
+        except PlatformError as problem:
+            if isinstance(problem, PlatformUnavailable) and delivery.tries < self._tries:
+                raise
+            log.info("the buttons of delivery %d stay: %s", question.id, problem)
 
     async def _outgoing(self, delivery: Delivery) -> Outgoing:
         """Return the message to send, with the bytes of its file; raise `Refused` without them."""
@@ -275,6 +302,7 @@ def _outgoing(delivery: Delivery, media: Media | None = None, content: bytes = b
         spans=tuple(Span(*span) for span in body.get("spans", ())),
         reply_to=body.get("reply_to"),
         replaces=body.get("replaces"),
+        buttons=tuple(Button(*button) for button in body.get("buttons", ())),
         media=media,
         content=content,
     )

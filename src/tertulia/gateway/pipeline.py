@@ -27,6 +27,7 @@ import msgspec
 from tertulia import aio
 from tertulia.agents.base import Agent, Tool, traits_of
 from tertulia.aio.turn import TurnControl
+from tertulia.core.buttons import command_of
 from tertulia.core.message import USER, text_of
 from tertulia.core.source import LOCAL, Source
 from tertulia.core.target import ORIGIN
@@ -52,7 +53,7 @@ from tertulia.gateway.tool_guard import Requester, ToolGuard
 from tertulia.gateway.turn_slots import TurnSlots
 from tertulia.gateway.workers import Worker
 from tertulia.platforms import registry
-from tertulia.platforms.base import Adapter, Changed, Incoming, Settled, Update
+from tertulia.platforms.base import Adapter, Changed, Incoming, Pressed, Settled, Update
 from tertulia.platforms.settings import PlatformSettings
 from tertulia.records.people import Role
 from tertulia.records.queues.inbox import InboxItem, claim_person
@@ -185,6 +186,8 @@ class Pipeline:
                 await self._receive_change(await self._with_agent(update))
             case Settled():
                 await self._receive_outcome(update)
+            case Pressed():
+                await self._receive_press(update)
 
     async def _with_agent(self, update: U) -> U:
         """Return an update whose source names the agent that answers there now."""
@@ -211,6 +214,16 @@ class Pipeline:
         )
         if delivery is not None and delivery.state == "dead":
             log.warning("delivery %s failed after it was sent: %s", delivery.id, outcome.problem)
+
+    async def _receive_press(self, press: Pressed) -> None:
+        """Accept the command that a button stands for, as if who pressed it had typed it."""
+        text = command_of(press.value)
+        if text is None:
+            log.warning("a press in %s was not understood and is skipped", press.source.platform)
+            return
+        message_id = f"press-{press.press_id}"
+        incoming = Incoming(source=press.source, text=text, message_id=message_id)
+        await self._receive_message(await self._with_agent(incoming))
 
     async def _receive_message(self, incoming: Incoming) -> None:
         command = commands.parse(incoming.text)

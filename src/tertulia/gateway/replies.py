@@ -84,13 +84,15 @@ def link_dropped(chat: str) -> str:
     return f"{chat} dropped the request to share a conversation. Nothing is linked."
 
 
-def approval_question(
-    tool: str, arguments: str, code: str, *, minutes: float, is_once_only: bool
-) -> str:
+def approval_question(tool: str, arguments: str) -> str:
     """Ask for the approval of a call; `arguments` have no invisible characters."""
+    return f"May I run {clean_for_prompt(tool, 64)}?\n{arguments}"
+
+
+def approval_instructions(code: str, *, minutes: float, is_once_only: bool) -> str:
+    """Say how a question for an approval is answered."""
     scopes = "once" if is_once_only else "once (or session, always)"
     return (
-        f"May I run {clean_for_prompt(tool, 64)}?\n{arguments}\n\n"
         f"Yes: /approve {code} {scopes}\n"
         f"No: /deny {code} REASON\n"
         f"The question is open for {minutes:g} minutes. Any other message means no."

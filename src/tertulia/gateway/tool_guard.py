@@ -25,11 +25,13 @@ from tertulia.core.approval import (
     decide,
     show_arguments,
 )
+from tertulia.core.buttons import approval_buttons
 from tertulia.core.foreign_content import has_foreign_content, newest_turn
 from tertulia.core.message import ToolCall
 from tertulia.gateway import replies
+from tertulia.records.approval_questions import AskedCall
 from tertulia.records.people import Role
-from tertulia.records.turns.waiting import AskedCall, Suspension, declined_text
+from tertulia.records.turns.waiting import Suspension, declined_text
 
 _NEWEST: Final = 200  # messages in which the turn is looked for foreign content
 _DENIED: Final = "a rule of the configuration does not allow this call"
@@ -108,10 +110,17 @@ class ToolGuard:
         for call in calls:
             code = pairing_code.new_code()
             shown = show_arguments(arguments_of(call) or {})
-            question = replies.approval_question(
-                call.name, shown, code, minutes=minutes, is_once_only=is_once_only
+            instructions = replies.approval_instructions(
+                code, minutes=minutes, is_once_only=is_once_only
             )
-            requests.append(AskedCall(code=code, call=call, question=question))
+            asked = AskedCall(
+                code=code,
+                call=call,
+                question=replies.approval_question(call.name, shown),
+                instructions=instructions,
+                buttons=approval_buttons(code, is_once_only=is_once_only),
+            )
+            requests.append(asked)
         await turn.suspend(
             Suspension(
                 requests=tuple(requests),

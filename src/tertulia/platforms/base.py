@@ -45,6 +45,10 @@ An adapter promises:
 16. **Only people's messages are messages.** The account's own are dropped, other programs' have
     `is_bot`, edits, deletions and reactions are `Changed`. An update that is not understood is
     acknowledged and logged without its content; it does not stop those after it.
+17. **A press is handed over like a message**, as `Pressed`, if the platform has buttons: with the
+    person who pressed, acknowledged after `receive` has returned, and with an id of its own.
+    `close_buttons` changes the message it names and takes its buttons away; it never sends
+    another message, and may be called again.
 
 The gateway, which runs the adapter, promises that only one call of `listen` runs at a time (again
 after it failed; if the adapter `listens_alone`, on all nodes together), that `send` is called for
@@ -63,6 +67,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
+from tertulia.core.buttons import Button
 from tertulia.core.media import Media
 from tertulia.core.source import Source
 from tertulia.core.text.spans import Span
@@ -124,13 +129,26 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str | None = None
 
 
+class Pressed(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody pressed a button under a message of the account.
+
+    `source` is who pressed, in the chat and thread of that message; `value` that of the button.
+    `press_id` is the platform's id of this press.
+    """
+
+    source: Source
+    value: str
+    press_id: str
+    cursor: str | None = None
+
+
 class Passed(msgspec.Struct, frozen=True, kw_only=True):
     """Nothing to do, only the cursor moved."""
 
     cursor: str
 
 
-Update = Incoming | Changed | Settled | Passed
+Update = Incoming | Changed | Settled | Pressed | Passed
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,6 +159,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     media        the file to send instead of a text; `content` are its bytes
     reply_to     the id of the message it replies to
     replaces     the id of an earlier message of the account, which it replaces
+    buttons      the buttons under it; the text says the same, so it may go without them
     """
 
     delivery: str
@@ -153,6 +172,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     content: bytes = b""
     reply_to: str | None = None
     replaces: str | None = None
+    buttons: tuple[Button, ...] = ()
 
 
 class StreamUpdate(msgspec.Struct, frozen=True, kw_only=True):
@@ -264,6 +284,13 @@ class Adapter(ABC):
     @abstractmethod
     async def send(self, message: Outgoing) -> str | None:
         """Send one message and return its id; raise a `PlatformError` if it was not accepted."""
+
+    async def close_buttons(self, message: Outgoing) -> None:
+        """Replace the text of the message `replaces`, and take its buttons away.
+
+        Raise a `PlatformError` if that was not possible; `Refused` if it never will be.
+        """
+        return
 
     async def show(self, source: Source, update: StreamUpdate) -> str | None:
         """Show the progress of a turn to people, if the platform can.

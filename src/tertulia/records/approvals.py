@@ -19,6 +19,7 @@ from tertulia.core.message import ToolCall
 from tertulia.core.text.storable import storable
 from tertulia.errors import AccessDenied, IllegalMove, NotFound
 from tertulia.records import session_rows
+from tertulia.records.approval_questions import close_question
 from tertulia.records.approval_rows import Approval, to_approval
 from tertulia.records.queues import inbox, outbox
 from tertulia.records.queues.base import check_choice, check_limit
@@ -156,6 +157,7 @@ class Approvals:
             if row is None:
                 return _require_same_answer(tx, approval, state, by)
             answered = to_approval(row)
+            close_question(tx, answered, now)
             if scope in ("session", "always"):
                 self._insert_grant(tx, answered, scope, by, now)
             batch = tx.all("approvals_of_batch", {"batch": answered.batch})
@@ -172,6 +174,7 @@ class Approvals:
 
         answered = self._db.write(work, lane=session_rows.lane_of(approval.key))
         self._db.notify(inbox.CHANNEL)
+        self._db.notify(outbox.CHANNEL)
         return answered
 
     def _insert_grant(

@@ -14,6 +14,8 @@ from tertulia.core.message import to_json
 from tertulia.core.source import Source
 from tertulia.core.text.storable import storable
 from tertulia.errors import Error, NotFound, StaleWrite
+from tertulia.records.approval_questions import close_question
+from tertulia.records.approval_rows import to_approval
 from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import CurrentView, SessionRow, parse_body, session_row, to_micros
@@ -106,7 +108,10 @@ def close_approvals(
 ) -> list[Row]:
     """Decline the calls of a session that wait for an approval; return their rows."""
     params = {"session": ref, "state": state, "reason": reason, "now": to_micros(now)}
-    return tx.all("approvals_close", params)
+    rows = tx.all("approvals_close", params)
+    for row in rows:
+        close_question(tx, to_approval(row), now)
+    return rows
 
 
 def current_view(tx: Transaction, session_id: str) -> CurrentView:

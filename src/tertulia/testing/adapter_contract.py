@@ -8,7 +8,7 @@ An adapter is tested with a subclass that returns an adapter with its platform:
             yield MyScene(...)
 
 A scene is the platform side: it writes messages as a user would, it has the messages that arrived,
-and it can be told to refuse what is sent next. The promises 10 to 16 need more of it: a method that
+and it can be told to refuse what is sent next. The promises 10 to 17 need more of it: a method that
 a scene does not define leaves its tests out, as a skip that names it.
 """
 
@@ -23,7 +23,9 @@ from traceback import format_exception
 from typing import ClassVar, Literal
 
 import pytest
+from msgspec.structs import replace
 
+from tertulia.core.buttons import Button
 from tertulia.core.media import Media
 from tertulia.core.source import Source
 from tertulia.errors import (
@@ -37,7 +39,16 @@ from tertulia.errors import (
     StoreUnavailable,
     TooLarge,
 )
-from tertulia.platforms.base import Adapter, Changed, Incoming, Outgoing, StreamUpdate, Update
+from tertulia.platforms import registry
+from tertulia.platforms.base import (
+    Adapter,
+    Changed,
+    Incoming,
+    Outgoing,
+    Pressed,
+    StreamUpdate,
+    Update,
+)
 
 # Long enough for any machine; a test that reaches it has failed.
 _TIMEOUT = 60.0
@@ -80,7 +91,7 @@ class AdapterFixture(ABC):
         """Return the number of sends since `spoil` was called."""
         raise NotImplementedError
 
-    # -- for the promises 10 to 16, where the platform has such a thing
+    # -- for the promises 10 to 17, where the platform has such a thing
 
     # Texts that no error, log line, cursor or `repr` may contain: tokens and passwords.
     secrets: ClassVar[tuple[str, ...]] = ()
@@ -121,6 +132,18 @@ class AdapterFixture(ABC):
         """Edit a message that `write` has written."""
         raise NotImplementedError
 
+    async def press(self, value: str) -> bool:
+        """Press a button under the newest message of the account, as who writes with `write`.
+
+        The button may have another value than those it was sent with. Return whether the adapter
+        acknowledged it.
+        """
+        raise NotImplementedError
+
+    def buttons(self) -> list[Button]:
+        """Return the buttons that the newest message of the account has now."""
+        raise NotImplementedError
+
 
 class AdapterContract:
     """The promises of `platforms/base.py`."""
@@ -134,15 +157,19 @@ class AdapterContract:
         act: Callable[[AdapterFixture], Awaitable[None]],
         receive: Callable[[Incoming], Awaitable[None]] | None = None,
         updates: list[Update] | None = None,
+        press: Callable[[Pressed], Awaitable[None]] | None = None,
     ) -> None:
         """Run `act` while the adapter listens.
 
-        `receive` is called with each message; every update that was accepted is put into `updates`.
+        `receive` is called with each message, `press` with each press of a button; every update
+        that was accepted is put into `updates`.
         """
 
         async def accept(update: Update) -> None:
             if receive is not None and isinstance(update, Incoming):
                 await receive(update)
+            if press is not None and isinstance(update, Pressed):
+                await press(update)
             if updates is not None:
                 updates.append(update)
 
@@ -517,6 +544,81 @@ class AdapterContract:
         (change,) = [update for update in updates if isinstance(update, Changed)]
         assert (change.kind, change.text) == ("edited", "edited")
         assert change.message_id == message.message_id
+
+    # -- 17: buttons
+
+    def test_a_press_names_the_button_and_the_person(self) -> None:
+        updates: list[Update] = []
+
+        async def act(scene: AdapterFixture) -> None:
+            assert await scene.write("hola", "1")
+            await _send_buttons(scene)
+            for value in ("once:1", "once:1", "a forged value 👋"):
+                assert await scene.press(value)
+            assert await scene.write("after", "2")
+
+        self.play(act, updates=updates)
+        presses = [update for update in updates if isinstance(update, Pressed)]
+        messages = [update for update in updates if isinstance(update, Incoming)]
+        assert [press.value for press in presses] == ["once:1", "once:1", "a forged value 👋"]
+        assert len({press.press_id for press in presses}) == 3
+        for press in presses:
+            assert press.source.participant == messages[0].source.participant
+            assert press.source.chat_id == messages[0].source.chat_id
+            assert press.source.thread_id == messages[0].source.thread_id
+            assert press.source.chat_type == messages[0].source.chat_type
+            assert press.source.account == messages[0].source.account
+        assert [message.text for message in messages] == ["hola", "after"]
+
+    def test_no_press_is_acknowledged_before_it_is_accepted(self) -> None:
+        order: list[str] = []
+        came, may_end = asyncio.Event(), asyncio.Event()
+
+        async def press(update: Pressed) -> None:
+            came.set()
+            await may_end.wait()
+            order.append("accepted")
+
+        async def act(scene: AdapterFixture) -> None:
+            assert await scene.write("hola", "1")
+            await _send_buttons(scene)
+            pressing = asyncio.create_task(scene.press("no:1"))
+            pressing.add_done_callback(lambda _: order.append("acknowledged"))
+            await came.wait()
+            may_end.set()
+            assert await pressing
+            await asyncio.sleep(0)
+
+        self.play(act, press=press)
+        assert order == ["accepted", "acknowledged"]
+
+    def test_buttons_are_taken_away_and_nothing_else_is_sent(self) -> None:
+        async def act(scene: AdapterFixture) -> None:
+            assert await scene.write("hola", "1")
+            message_id = await _send_buttons(scene)
+            if not registry.platform(scene.adapter.name).edits:
+                pytest.skip("messages of this platform cannot be changed")
+            closing = replace(outgoing(scene, "Answer: no.", "d2"), replaces=message_id)
+            for _ in range(2):
+                await scene.adapter.close_buttons(closing)
+            assert scene.buttons() == []
+            await scene.adapter.send(outgoing(scene, "last", "d3"))
+            assert (await scene.arrived(2))[-1] == "last"
+            with pytest.raises(PlatformError):
+                await scene.adapter.close_buttons(replace(closing, replaces="99999999"))
+            assert len(await scene.arrived(2)) == 2
+
+        self.play(act)
+
+
+async def _send_buttons(scene: AdapterFixture) -> str | None:
+    """Send a message with buttons; skip the test if the platform has none."""
+    buttons = (Button("Yes", "once:1"), Button("No", "no:1"))
+    with _left_out(scene, "buttons"):
+        scene.buttons()
+    message_id = await scene.adapter.send(replace(outgoing(scene, "May I?", "d1"), buttons=buttons))
+    assert scene.buttons() == [*buttons]
+    return message_id
 
 
 class _Node:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tertulia.core.backoff import Backoff
+from tertulia.core.buttons import Button
 from tertulia.core.media import Media
 from tertulia.core.source import Source
 from tertulia.core.text.markdown import parse
@@ -129,6 +130,17 @@ class TelegramScene(AdapterFixture):
     async def edit(self, message_id: str, text: str) -> None:
         number = [*self._updates].index(message_id) + 1
         self.server.edit(self.server.messages[42, number], text)
+
+    async def press(self, value: str) -> bool:
+        press_id = self.server.press((42, self.server.sent[-1].message_id), data=value)
+        await asyncio.to_thread(self.server.wait, lambda: self.server.presses[press_id])
+        return True
+
+    def buttons(self) -> list[Button]:
+        if not self.server.sent:
+            return []
+        message = 42, self.server.sent[-1].message_id
+        return [Button(*button) for button in self.server.buttons(message)]
 
 
 class TestTelegramAdapter(AdapterContract):

@@ -81,6 +81,7 @@ PLATFORM = PlatformDefinition(
     typing=True,
     media=True,
     commands=True,
+    buttons=8,
     settings=TelegramSettings,
     build=build,
     format=format_text,

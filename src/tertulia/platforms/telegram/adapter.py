@@ -20,6 +20,7 @@ from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from tertulia.core.backoff import JITTER, Backoff
+from tertulia.core.buttons import Button
 from tertulia.core.media import Media
 from tertulia.core.source import Source
 from tertulia.errors import (
@@ -225,6 +226,19 @@ class TelegramAdapter(Adapter):
             return
         if message is not None:
             await receive(message)
+        if "callback_query" in update:
+            await self._acknowledge_press(update["callback_query"])
+
+    async def _acknowledge_press(self, press: Any) -> None:
+        """End the progress bar of a button; a press that is too old cannot be acknowledged."""
+        press_id = press.get("id") if isinstance(press, dict) else None
+        if not isinstance(press_id, str):
+            return
+        parameters = {"callback_query_id": press_id}
+        try:
+            await self._api.ask("answerCallbackQuery", parameters, seconds=_SHOW_SECONDS)
+        except PlatformError as problem:
+            log.info("telegram: a press was not acknowledged: %s", problem.message)
 
     async def _pause(self, problem: Error, backoff: Backoff, attempts: int) -> None:
         seconds = backoff.delay(attempts, JITTER.random())
@@ -288,12 +302,28 @@ class TelegramAdapter(Adapter):
         entities = entities_of(message.text, message.spans)
         if entities:
             parameters["entities"] = entities
+        if message.buttons:
+            parameters["reply_markup"] = _keyboard(message.buttons)
         if message.replaces is None:
             return await self._send("sendMessage", parameters)
         parameters["message_id"] = int(message.replaces)
         for name in ("reply_parameters", "message_thread_id"):
             parameters.pop(name, None)
         return await self._send("editMessageText", parameters)
+
+    async def close_buttons(self, message: Outgoing) -> None:
+        """Replace the text of a message; an edit without buttons takes them away."""
+        parameters = {
+            "chat_id": _address(message)["chat_id"],
+            "message_id": int(message.replaces or 0),
+            "text": message.text,
+        }
+        try:
+            await self._api.ask("editMessageText", parameters)
+        except NotModified:
+            return
+        except ChatMoved as moved:
+            await self._api.ask("editMessageText", {**parameters, "chat_id": int(moved.chat_id)})
 
     async def _send_file(self, message: Outgoing, parameters: dict[str, Any]) -> str | None:
         assert message.media is not None
@@ -432,6 +462,12 @@ def _draft(update: StreamUpdate) -> dict[str, Any]:
         "entities": entities_of(part.text, part.spans),
         "can_stop": True,
     }
+
+
+def _keyboard(buttons: Sequence[Button]) -> dict[str, Any]:
+    """Return buttons as an inline keyboard, two in a row."""
+    keys = [{"text": button.label, "callback_data": button.value} for button in buttons]
+    return {"inline_keyboard": [keys[start : start + 2] for start in range(0, len(keys), 2)]}
 
 
 def _address(message: Outgoing) -> dict[str, Any]:

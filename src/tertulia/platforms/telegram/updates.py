@@ -12,7 +12,7 @@ import msgspec
 
 from tertulia.core.media import Media
 from tertulia.core.source import Source
-from tertulia.platforms.base import Changed, Incoming
+from tertulia.platforms.base import Changed, Incoming, Pressed
 
 # The kinds of updates that are asked for. They are always named: the last list stays in force.
 ALLOWED_UPDATES: Final = (
@@ -21,6 +21,7 @@ ALLOWED_UPDATES: Final = (
     "channel_post",
     "edited_channel_post",
     "stopped_message_generation",
+    "callback_query",
 )
 
 _CHAT_TYPES: Final = {
@@ -54,8 +55,10 @@ def read_bot(answer: Mapping[str, Any]) -> Bot:
     return Bot(int(answer["id"]), str(answer.get("username", "")), _name(answer) or "")
 
 
-def read_update(update: Mapping[str, Any], bot: Bot, account: str) -> Incoming | Changed | None:
-    """Return the message or the change in an update, or None if there is nothing to do.
+def read_update(
+    update: Mapping[str, Any], bot: Bot, account: str
+) -> Incoming | Changed | Pressed | None:
+    """Return the message, the change or the press in an update; None if there is nothing to do.
 
     Raises `KeyError`, `TypeError`, `ValueError` or `AttributeError` if the update is malformed.
     """
@@ -67,11 +70,16 @@ def read_update(update: Mapping[str, Any], bot: Bot, account: str) -> Incoming |
             return _edited(update[kind], bot, account)
     if "stopped_message_generation" in update:
         return _stopped(update, account)
+    if "callback_query" in update:
+        return _pressed(update["callback_query"], account)
     return None
 
 
 def chat_of(update: Mapping[str, Any]) -> object:
     """Return the chat of an update, whose updates are handed over one after the other."""
+    press = update.get("callback_query")
+    if isinstance(press, Mapping) and isinstance(press.get("message"), Mapping):
+        return chat_of({"message": press["message"]})
     for value in update.values():
         if isinstance(value, Mapping) and isinstance(value.get("chat"), Mapping):
             return value["chat"].get("id")
@@ -122,6 +130,21 @@ def _stopped(update: Mapping[str, Any], account: str) -> Incoming:
         thread_id=None if thread is None else str(thread),
     )
     return Incoming(source=source, text="/stop", message_id=f"stopped-{int(update['update_id'])}")
+
+
+def _pressed(press: Mapping[str, Any], account: str) -> Pressed | None:
+    """Return the press of a button under a message of the bot."""
+    message = press.get("message")
+    if message is None or "data" not in press:
+        return None  # of a message that was sent by an inline query, or of a game
+    # Of a message that is too old, Telegram gives neither the text nor the topic.
+    if not message.get("date") and message["chat"]["type"] != "private":
+        return None
+    return Pressed(
+        source=_source({**message, "from": press["from"], "sender_chat": None}, account),
+        value=str(press["data"]),
+        press_id=str(press["id"]),
+    )
 
 
 def _is_own(message: Mapping[str, Any], bot: Bot) -> bool:

@@ -37,6 +37,8 @@ from tertulia.storage.base import Params, Row, Step, Transaction
 from tertulia.storage.rows import from_micros, to_micros
 
 CHANNEL: Final = "outbox"
+# In the body of a delivery that takes the buttons of an earlier one away: the key of that one.
+CLOSES: Final = "closes"
 AccountKey = tuple[str, str | None]
 """A platform and one of its accounts; None for all of them."""
 
@@ -438,9 +440,13 @@ def put_in(tx: Transaction, parts: Sequence[Delivery], now: int) -> None:
 
 
 def _settle_lost(tx: Transaction, memories: Mapping[AccountKey, float]) -> None:
-    """Send the deliveries of lost senders again, if their accounts remember them; else give up."""
-    for id_, age, platform, account, *rest_of_chat in tx.all("outbox_find_lost"):
-        if (age or 0) < _memory_seconds(memories, platform, account) * 1e6:
+    """Send the deliveries of lost senders again, if their accounts remember them; else give up.
+
+    To take buttons away twice does no harm.
+    """
+    for id_, age, body, platform, account, *rest_of_chat in tx.all("outbox_find_lost"):
+        is_repeatable = CLOSES in from_json(body)
+        if is_repeatable or (age or 0) < _memory_seconds(memories, platform, account) * 1e6:
             tx.run("outbox_resend", {"id": id_})
         else:
             tx.run("outbox_set_unknown", {"id": id_})

@@ -32,7 +32,7 @@ from tertulia.core.message import (
 from tertulia.core.session import Notice, Session
 from tertulia.core.usage import Usage
 from tertulia.errors import BudgetExceeded, Error, IllegalMove, SessionBusy
-from tertulia.records import budgets, session_rows
+from tertulia.records import approval_questions, budgets, session_rows
 from tertulia.records.links import linked_key
 from tertulia.records.queues import inbox, outbox
 from tertulia.records.queues.inbox import InboxItem
@@ -304,14 +304,12 @@ class TurnControl:
 
     def _questions(self, suspension: Suspension) -> list[list[outbox.Delivery]]:
         return [
-            outbox.build_deliveries(
+            approval_questions.build_question(
                 self._context,
-                request.question,
+                request,
                 suspension.asked_in,
                 self._message.source,
                 session_id=self.session.id,
-                delivery=f"approval:{request.code}",
-                is_plain=True,
                 replaces=suspension.replaces if number == 0 else None,
             )
             for number, request in enumerate(suspension.requests)

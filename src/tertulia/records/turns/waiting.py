@@ -18,6 +18,7 @@ from tertulia.core.approval import digest_call
 from tertulia.core.message import TOOL, ToolCall, draft, to_json
 from tertulia.core.source import Source
 from tertulia.records import approval_rows, session_rows
+from tertulia.records.approval_questions import AskedCall
 from tertulia.records.queues import outbox
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.log import Entry, add_messages
@@ -29,14 +30,6 @@ from tertulia.storage.rows import SessionRow, to_micros
 WROTE_INSTEAD: Final = "the person wrote something else instead of approving it"
 _TOLD_INSTEAD: Final = "You wrote something else, so I did not run:"
 _CHANGED: Final = "the call was changed after it was asked for"
-
-
-class AskedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call to be approved: its code, and the question for the person."""
-
-    code: str
-    call: ToolCall
-    question: str
 
 
 class Suspension(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,7 +32,7 @@ insert into outbox (
 
 -- name: outbox_find_lost
 -- The sender is gone: it is unknown whether the delivery arrived.
-select id, {part_db_now} - first_sent_at, platform, account, chat_id, thread_id
+select id, {part_db_now} - first_sent_at, body, platform, account, chat_id, thread_id
 from outbox {part_outbox_by_lease}
 where {part_outbox_lost} {part_skip_locked}
 
