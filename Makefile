@@ -21,7 +21,7 @@ ARGS ?=
 export UV_SYSTEM_CERTS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check coverage slow torture lint audit names types format run dist docs pictures bench lock clean
+.PHONY: help setup test check long-tests coverage slow torture lint audit names types format run dist docs pictures bench lock clean
 .DELETE_ON_ERROR:
 
 # A stamp says: this part of the environment is complete, and it was made for this folder. Without it
@@ -127,8 +127,10 @@ PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS)
 test: setup $(POSTGRES_STAMP) ## run the tests, but for those of `make check` and the slow ones
 	$(PYTEST) -m "not check and not slow" $(ARGS)
 
+check: lint types docs long-tests ## check style, types and documentation, and run the tests that `make test` leaves out
+
 # The property tests again, with more examples, and the programs, kills and servers that take long.
-check: lint types docs $(POSTGRES_STAMP) $(SYNAPSE_STAMP) $(MCP_STAMP) ## check style, types and documentation, and run the tests that `make test` leaves out
+long-tests: setup $(POSTGRES_STAMP) $(SYNAPSE_STAMP) $(MCP_STAMP)
 	HYPOTHESIS_PROFILE=check $(PYTEST) -n $(CHECK_WORKERS) -m "(check or examples or hypothesis) and not slow" $(ARGS)
 
 # Left out: an interrupt inside coverage's own tracer leaves its lock taken, and the child waits for ever.
