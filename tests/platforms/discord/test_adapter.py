@@ -31,6 +31,7 @@ from tertulia.platforms.base import (
     Incoming,
     MenuEntry,
     Outgoing,
+    Pressed,
     Receive,
     StreamUpdate,
     Update,
@@ -164,6 +165,7 @@ class TestDiscordAdapter(AdapterContract):
         act: Callable[[AdapterFixture], Awaitable[None]],
         receive: Callable[[Incoming], Awaitable[None]] | None = None,
         updates: list[Update] | None = None,
+        press: Callable[[Pressed], Awaitable[None]] | None = None,
     ) -> None:
         """Begin when the adapter is connected.
 
@@ -176,7 +178,7 @@ class TestDiscordAdapter(AdapterContract):
             await asyncio.to_thread(scene.server.wait_connected)
             await act(scene)
 
-        super().play(connected, receive, updates)
+        super().play(connected, receive, updates, press)
 
     @asynccontextmanager
     async def scene(self) -> AsyncIterator[AdapterFixture]:

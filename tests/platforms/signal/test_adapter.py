@@ -26,7 +26,15 @@ from tertulia.errors import (
     StoreUnavailable,
     TooLarge,
 )
-from tertulia.platforms.base import Changed, Incoming, Outgoing, Receive, StreamUpdate, Update
+from tertulia.platforms.base import (
+    Changed,
+    Incoming,
+    Outgoing,
+    Pressed,
+    Receive,
+    StreamUpdate,
+    Update,
+)
 from tertulia.platforms.signal import adapter as adapter_module
 from tertulia.platforms.signal import daemon_client
 from tertulia.platforms.signal.adapter import SignalAdapter
@@ -144,6 +152,7 @@ class TestSignalAdapter(AdapterContract):
         act: Callable[[AdapterFixture], Awaitable[None]],
         receive: Callable[[Incoming], Awaitable[None]] | None = None,
         updates: list[Update] | None = None,
+        press: Callable[[Pressed], Awaitable[None]] | None = None,
     ) -> None:
         """Begin when the adapter is connected.
 
@@ -156,7 +165,7 @@ class TestSignalAdapter(AdapterContract):
             await asyncio.to_thread(scene.server.wait_listening)
             await act(scene)
 
-        super().play(connected, receive, updates)
+        super().play(connected, receive, updates, press)
 
     @asynccontextmanager
     async def scene(self) -> AsyncIterator[AdapterFixture]:
