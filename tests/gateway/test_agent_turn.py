@@ -11,6 +11,7 @@ import pytest
 
 from tertulia.agents.base import Delta, Event, Request, Step, ToolResult
 from tertulia.core.message import ToolCall
+from tertulia.core.tool_result import MAX_SHOWN, limit_result
 from tertulia.core.usage import Usage
 from tertulia.errors import AgentError, AgentFailed, AgentTimeout, AgentUnavailable, ContextOverflow
 from tests.gateway.running_gateway import Scripted, running_gateway
@@ -69,6 +70,32 @@ def test_agent_failure_is_reported_plainly(
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(play())
+
+
+def test_whole_text_of_a_long_result_is_stored_and_not_shown_to_the_model(where: str) -> None:
+    whole = "head " + "x" * 60_000 + " tail"
+
+    async def script(request: Request) -> AsyncGenerator[Event, None]:
+        yield Step(None, (CALL,))
+        yield ToolResult("c1", *limit_result(whole))
+        (result,) = [item for item in await request.history() if item["role"] == "tool"]
+        assert set(result) == {"role", "tool_call_id", "content"}
+        assert len(result["content"]) <= MAX_SHOWN
+        yield Step("It is long.")
+
+    async def play() -> None:
+        async with running_gateway(where, Scripted(script)) as node:
+            assert await node.say("read it") == ["It is long."]
+            (session,) = (await node.store.sessions.find()).items
+            (result,) = [
+                message
+                for message in await node.store.transcript(session.id).load()
+                if message["role"] == "tool"
+            ]
+            assert result["whole"] == whole
+            assert result["content"].startswith("head ")
+
+    asyncio.run(play())
 
 
 def test_agent_without_an_answer_counts_as_failed(where: str) -> None:

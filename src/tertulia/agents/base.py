@@ -141,10 +141,14 @@ class Step(msgspec.Struct, frozen=True, tag_field="type", tag="step"):
 
 
 class ToolResult(msgspec.Struct, frozen=True, tag_field="type", tag="tool_result"):
-    """The result of one call of the last step."""
+    """The result of one call of the last step.
+
+    `whole` is its whole text, if the content is shortened; it is stored beside it, for people.
+    """
 
     call_id: str
     content: Content
+    whole: str | None = None
 
 
 class ModelUsage(msgspec.Struct, frozen=True, tag_field="type", tag="spent"):

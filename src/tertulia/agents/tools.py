@@ -16,6 +16,7 @@ from tertulia.agents import json_schema
 from tertulia.agents.base import Content, Tool, ToolResult
 from tertulia.agents.cancellation import StopWatcher
 from tertulia.core.message import ToolCall, to_json
+from tertulia.core.tool_result import limit_result
 from tertulia.errors import Error
 
 log = logging.getLogger("tertulia.agents")
@@ -40,7 +41,7 @@ async def run_tools(
         for call, task in zip(calls, tasks, strict=True):
             await watcher.wait_done(task)
             if task.done():
-                yield ToolResult(call.id, _content(task))
+                yield ToolResult(call.id, *limit_result(_content(task)))
         watcher.check()
     finally:
         await _cancel([task for task in tasks if not task.done()])

@@ -68,9 +68,12 @@ class Turn(TurnProperties):
 
     async def add_tool_result(self, call_id: str, content: Any, *, name: str | None = None) -> None:
         """Store the result of a call of this turn."""
+        await self._add_tool_result(call_id, content, name=name)
+
+    async def _add_tool_result(self, call_id: str, content: Any, **options: str | None) -> None:
         try:
             await self._executor.run_batched(
-                self._control.add_tool_result, call_id, content, name=name
+                self._control.add_tool_result, call_id, content, **options
             )
         except StoreError:
             self._control.reopen_call(call_id)
@@ -181,6 +184,12 @@ class TurnControl(Turn):
     def has_settled_item(self) -> bool:
         """True if the answer has settled the inbox item that the turn was made with."""
         return self._control.has_settled_item
+
+    async def add_tool_result(
+        self, call_id: str, content: Any, *, name: str | None = None, whole: str | None = None
+    ) -> None:
+        """Store the result of a call; `whole` is its text before it was shortened for the model."""
+        await self._add_tool_result(call_id, content, name=name, whole=whole)
 
     async def extend(
         self,

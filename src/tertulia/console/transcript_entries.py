@@ -14,6 +14,7 @@ from tertulia.console.markdown_html import plain_html, render_texts
 from tertulia.core.history.content import describe_part
 from tertulia.core.message import ASSISTANT, SUMMARY, SYSTEM, TOOL, USER
 from tertulia.core.text.display_safe import display_json, display_line
+from tertulia.core.tool_result import WHOLE
 
 Side = Literal["person", "agent", "tool", "note"]
 BlockKind = Literal["words", "thought", "call", "result", "file"]
@@ -147,7 +148,8 @@ def _parts(message: Any) -> Iterator[tuple[BlockKind, str, str]]:
         if isinstance(thought, str) and thought.strip():
             yield "thought", "Thought", thought
             break
-    content = body.get("content")
+    whole = body.get(WHOLE) if message.role == TOOL else None
+    content = whole if isinstance(whole, str) else body.get("content")
     for part in content if isinstance(content, list) else [content]:
         yield from _content_part(part, message)
     media = body.get("media")

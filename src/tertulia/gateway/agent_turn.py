@@ -315,10 +315,10 @@ class AgentTurn:
         match event:
             case Step():
                 await self._store_step(turn, event, message)
-            case ToolResult(call_id, content):
+            case ToolResult(call_id, content, whole):
                 if self._media is not None:
                     content = await self._media.prepare_content(content)
-                await turn.add_tool_result(call_id, content)
+                await turn.add_tool_result(call_id, content, whole=whole)
                 await self._show_result(call_id, content)
             case ModelUsage(usage):
                 await turn.add_usage(usage)

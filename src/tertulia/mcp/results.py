@@ -1,4 +1,7 @@
-"""Results of MCP tools as content for a model: bounded, and nothing else than text and images."""
+"""Results of MCP tools as content for a model: nothing else than text and images.
+
+How much of a text a model is shown is limited for all tools alike, where they are run.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ from typing import Any, Final
 from tertulia.agents.base import Content
 from tertulia.core.text.excerpt import shorten
 
-MAX_SHOWN: Final = 40_000
 _MAX_IMAGE: Final = 1_000_000  # characters of Base64
 _MAX_IMAGES: Final = 8
 _IMAGE_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
@@ -36,18 +38,12 @@ def to_content(result: Mapping[str, Any]) -> Content:
             texts.append(_text(part))
     if not texts and not images and result.get("structuredContent") is not None:
         texts.append(json.dumps(result["structuredContent"], ensure_ascii=False))
-    text = _cut("\n".join(filter(None, texts))) or ("" if images else "The tool returned nothing.")
+    text = "\n".join(filter(None, texts)) or ("" if images else "The tool returned nothing.")
     if result.get("isError") is True:
         text = f"Error: {text}"
     if not images:
         return text
     return [*([{"type": "text", "text": text}] if text else []), *images]
-
-
-def _cut(text: str) -> str:
-    if len(text) <= MAX_SHOWN:
-        return text
-    return f"{text[:MAX_SHOWN]}\n[… {len(text) - MAX_SHOWN:,} more characters were left out]"
 
 
 def _image(part: Mapping[str, Any]) -> dict[str, Any] | None:

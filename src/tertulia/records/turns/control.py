@@ -30,6 +30,7 @@ from tertulia.core.message import (
     to_json,
 )
 from tertulia.core.session import Notice, Session
+from tertulia.core.tool_result import WHOLE
 from tertulia.core.usage import Usage
 from tertulia.errors import BudgetExceeded, Error, IllegalMove, SessionBusy
 from tertulia.records import approval_questions, budgets, session_rows
@@ -212,8 +213,13 @@ class TurnControl:
         # If an id is used again, a result with that id is the result of the newest call.
         self._unanswered = [old for old in self._unanswered if old not in ids] + ids
 
-    def add_tool_result(self, call_id: str, content: Any, *, name: str | None = None) -> None:
-        """Store the result of a call of this turn: text, content parts, or any JSON value."""
+    def add_tool_result(
+        self, call_id: str, content: Any, *, name: str | None = None, whole: str | None = None
+    ) -> None:
+        """Store the result of a call of this turn: text, content parts, or any JSON value.
+
+        `whole` is its text before it was shortened for the model.
+        """
         message: dict[str, Any] = {
             "role": TOOL,
             "tool_call_id": call_id,
@@ -221,6 +227,8 @@ class TurnControl:
         }
         if name is not None:
             message["name"] = name
+        if whole is not None:
+            message[WHOLE] = whole
         result = draft(message)
         self._take_call(call_id)
         try:
