@@ -19,6 +19,10 @@ CANDIDATES := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11
 ARGS ?=
 # uv trusts what the system trusts, as pip does: a company may have its own certificate authority.
 export UV_SYSTEM_CERTS ?= 1
+# Without a home that can be written to, what pip and uv download is cached in this folder.
+ifneq ($(shell mkdir -p "$${XDG_CACHE_HOME:-$${HOME:?}/.cache}" 2>/dev/null && echo yes),yes)
+export XDG_CACHE_HOME := $(CURDIR)/.cache
+endif
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test check long-tests coverage slow torture lint audit names types format run dist docs pictures bench lock clean
@@ -42,18 +46,23 @@ $(STAMP): requirements.lock pyproject.toml
 	@awk '/^[^ #]/ { wanted = /^uv==/ } wanted' requirements.lock > $(VENV)/uv.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
 	  -r $(VENV)/uv.txt
+	@echo "Installing `grep -c '^[^ #]' requirements.lock` packages; the first time this takes some minutes"
 	@unset PYTHONDONTWRITEBYTECODE && \
-	  $(BIN)/uv pip sync --python $(BIN)/python --compile-bytecode --require-hashes \
+	  $(BIN)/uv pip sync --quiet --python $(BIN)/python --compile-bytecode --require-hashes \
 	    requirements.lock && \
-	  $(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation -e . && \
+	  $(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e . && \
 	  $(BIN)/python -m compileall -q src
 	@printf '%s' "$(CURDIR)" | tee $(RUN_STAMP) > $@
 
 # To run, a tenth of that is enough. Where the whole is installed, this is part of it.
 $(RUN_STAMP): requirements-run.lock
 	@test -f $@ || { $(make_venv); }
+	@echo "Installing `grep -c '^[^ #]' requirements-run.lock` packages; the first time this takes a minute"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
 	  -r requirements-run.lock
+	@test -f $(BIN)/tertulia || { printf '%s\n' '#!$(CURDIR)/$(BIN)/python' 'import sys' \
+	  'sys.path.insert(0, "$(CURDIR)/src")' 'from tertulia.cli import main' 'main()' \
+	  > $(BIN)/tertulia && chmod +x $(BIN)/tertulia; }
 	@printf '%s' "$(CURDIR)" > $@
 
 # The tests need a PostgreSQL server. A wheel has one for most platforms; where there is none, or
@@ -171,11 +180,10 @@ format: setup ## put the code into the house format, and mend what ruff can mend
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-# The store is talk.db in this folder; whatever the machine has configured is left out of it.
-run: $(RUN_STAMP) ## talk with the parrot here; without a terminal, show a conversation being kept
-	@export PYTHONPATH=src; if [ -t 0 ] && [ -t 1 ]; then \
-	  TERTULIA_AGENT_KIND=parrot $(BIN)/python -m tertulia chat --config /dev/null --store talk.db; \
-	else $(BIN)/python examples/first_steps.py; fi
+# The store is talk.db in this folder. The agent is that of your configuration, else the parrot.
+run: $(RUN_STAMP) ## talk here, with the parrot until you configure a model; without a terminal, show a conversation being kept
+	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/tertulia chat --store talk.db; \
+	else PYTHONPATH=src $(BIN)/python examples/first_steps.py; fi
 
 # The sdist is what git tracks. Both are made from what is here: run `make check` before a release.
 dist: setup ## build the wheel and the source archive, in dist/

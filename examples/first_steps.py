@@ -21,7 +21,7 @@ class Clock:
 
 
 def print_title(title: str) -> None:
-    print(f"\n── {title} " + "─" * max(0, 76 - len(title)))
+    print(f"\n── {title} {'─' * (76 - len(title))}")
 
 
 def print_messages(messages: list[dict[str, object]]) -> None:
@@ -67,9 +67,7 @@ def run_conversation(store: tertulia.Store, clock: Clock) -> None:
     with store.turn(ana, "Will it rain in Sevilla tomorrow?", message_id="981") as again:
         print(f"   duplicate: {again.duplicate}, answer: {again.answer}")
 
-    print_title(
-        "The agent fails during a tool call: the next model call still gets a valid history"
-    )
+    print_title("The agent fails in a tool call: the next call still gets a valid history")
     try:
         with store.turn(ana, "And in Cádiz?", message_id="982") as turn:
             turn.add_assistant(None, tool_calls=[ToolCall("call_0", "weather", {"city": "Cádiz"})])
@@ -81,9 +79,7 @@ def run_conversation(store: tertulia.Store, clock: Clock) -> None:
     print(f"   undo: {transcript.undo()} turn, {transcript.count()} messages are left")
     print(f"   redo: {transcript.redo()}, {transcript.count()} messages are back")
 
-    print_title(
-        "Two hours pass; the policy allows 60 minutes: a new session, with the reason for Ana"
-    )
+    print_title("Two hours pass, the policy allows one: a new session, and Ana is told why")
     clock.time += timedelta(hours=2)
     fresh = store.sessions.open(ana)
     assert fresh.notice is not None
@@ -100,7 +96,7 @@ def run_conversation(store: tertulia.Store, clock: Clock) -> None:
         cost = "unknown" if usage.cost_usd is None else f"${usage.cost_usd:.6f}"
         print(f"   {model}: {usage.total} tokens, {cost} ({usage.cost_status})")
 
-    print_title("A user with a hostile name writes on Discord: the name cannot inject a prompt")
+    print_title("A person with a hostile name writes on Discord: it stays a name")
     bob = Source(
         "discord",
         "c1",

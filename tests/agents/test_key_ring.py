@@ -47,6 +47,7 @@ def test_the_error_of_the_last_key_is_raised_and_hides_all_keys(tmp_path: Path) 
     assert isinstance(problem, AgentFailed)
     assert problem.status == 401
     assert not any(key in str(problem) for key in KEYS)
+    assert problem.hint == "Check the key in KEY_A, KEY_B."
 
 
 def test_a_session_keeps_its_key_and_a_refused_key_rests() -> None:

@@ -116,7 +116,8 @@ def test_json_has_the_documented_fields(cli: CommandLine, demo: Demo, command: s
     more |= {f"import {kind}": ["."] for kind in ("hermes", "nanobot", "openclaw", "jsonl")}
     noun, _, verb = command.partition(" ")
     needs_id = noun == "sessions" and verb not in ("list", "search")
-    words = [*([demo.old] if needs_id else []), *more.get(command, [])]
+    session_id = demo.new if command == "sessions retry" else demo.old
+    words = [*([session_id] if needs_id else []), *more.get(command, [])]
     if command == "import archive":
         cli("export", "--output", "a.zip")
         cli = CommandLine("new.db")

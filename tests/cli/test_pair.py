@@ -31,3 +31,8 @@ def test_refuse(cli: CommandLine, demo: Demo) -> None:
     assert cli.error("pair", "refuse", "signal:8", expect=3)["code"] == "not_found"
     with tertulia.open(demo.path) as store:
         assert store.people.request_pairing(bo) is None
+
+
+def test_unknown_person_is_answered_with_a_command(cli: CommandLine) -> None:
+    error = cli.error("pair", "revoke", "signal:8", expect=3)
+    assert "tertulia people list" in error["hint"]

@@ -384,3 +384,29 @@ class TestHostileText:
         missing = cli("sessions", "show", "\x1b[31m\u202e", expect=3).stderr
         for char in CONTROL_CHARACTERS:
             assert char not in asked + missing
+
+
+class TestRetry:
+    @pytest.fixture
+    def parrot(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+        monkeypatch.setenv("TERTULIA_AGENT_KIND", "parrot")
+        return CommandLine(str(tmp_path / "own.db"))
+
+    def test_last_message_is_answered_again(self, parrot: CommandLine) -> None:
+        first = parrot.json("ask", "plums")
+        parrot("ask", "-c", "pears")
+        again = parrot.json("sessions", "retry", "last")
+        assert again["session_id"] == first["session_id"]
+        assert "You said: pears" in again["text"]
+        assert "I was shown 3 messages" in again["text"]
+        assert len(parrot.json("sessions", "show", "last")["messages"]) == 4
+
+    def test_nothing_to_answer_and_ended_sessions_are_named(
+        self, parrot: CommandLine, cli: CommandLine, demo: Demo
+    ) -> None:
+        first = parrot.json("ask", "plums")["session_id"]
+        parrot("sessions", "undo", "last")
+        error = parrot.error("sessions", "retry", "last", expect=3)
+        assert "no message to answer again" in error["message"]
+        parrot("ask", "pears")
+        assert "has ended" in parrot.error("sessions", "retry", first, expect=4)["message"]

@@ -14,6 +14,12 @@ from tertulia.cli import locations
 from tests.cli.conftest import CommandLine, Demo
 
 
+def test_move_of_a_missing_store_names_its_own_arguments(cli: CommandLine) -> None:
+    error = cli.error("store", "move", "none.db", "new.db", expect=5)
+    assert error["message"] == "There is no store at none.db."
+    assert "--store" not in error["hint"]
+
+
 class TestMigrate:
     def test_migrate_creates_a_private_store(self, tmp_path: Path) -> None:
         cli = CommandLine(str(tmp_path / "new.db"))

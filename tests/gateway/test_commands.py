@@ -310,14 +310,14 @@ def test_undo_redo_and_retry(where: str) -> None:
             for text in ("one", "two", "three"):
                 await node.hears(text)
             assert await node.hears("/undo") == (
-                "I took back 1 exchange. To restore it, send /redo."
+                'I took back 1 exchange: "three". To restore it, send /redo.'
             )
             assert await node.told() == ["one", "re one", "two", "re two"]
-            assert await node.hears("/redo") == "Restored."
+            assert await node.hears("/redo") == 'Restored: "three".'
             assert (await node.told())[-1] == "re three"
             assert (
                 await node.hears("/undo 2")
-                == "I took back 2 exchanges. To restore them, send /redo."
+                == 'I took back 2 exchanges: "two". To restore them, send /redo.'
             )
             assert await node.told() == ["one", "re one"]
             assert await node.hears("/retry") == "re one"
@@ -325,7 +325,8 @@ def test_undo_redo_and_retry(where: str) -> None:
             assert [m["content"] for m in agent.histories[-1]] == ["one"]
             assert await node.hears("/redo") == "There is nothing to restore."
             assert (
-                await node.hears("/undo 50") == "I took back 1 exchange. To restore it, send /redo."
+                await node.hears("/undo 50")
+                == 'I took back 1 exchange: "one". To restore it, send /redo.'
             )
             assert await node.hears("/undo") == "There is nothing to undo."
             assert await node.hears("/retry") == "There is no message to answer again."

@@ -7,6 +7,7 @@ import pytest
 from tertulia.core.session import Notice
 from tertulia.errors import (
     AgentError,
+    AgentFailed,
     AgentTimeout,
     AgentUnavailable,
     BudgetExceeded,
@@ -58,3 +59,10 @@ def test_interrupted_retry_is_restored_before_it_is_repeated() -> None:
 
 def test_refusal_is_the_message_and_hint_of_the_budget() -> None:
     assert replies.refused(BudgetExceeded("Used up.", hint="Wait.")) == "Used up. Wait."
+
+
+def test_failure_for_the_owner_is_the_cause_in_sentences() -> None:
+    text = replies.failed_for_owner(AgentFailed("no luck", hint="try tomorrow"))
+    assert text == "✗ no luck. try tomorrow. Your message is stored; /retry asks again."
+    text = replies.failed_for_owner(ContextOverflow("Too long.", hint="Compact it."))
+    assert text.endswith("Compact it. Your message is stored; /new begins a new conversation.")

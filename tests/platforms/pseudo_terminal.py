@@ -36,12 +36,14 @@ class Terminal:
         environ: Mapping[str, str],
         *,
         columns: int = _COLUMNS,
+        rows: int = _ROWS,
     ) -> None:
-        self._screen = _Screen(self._write, columns)
+        self._screen = _Screen(self._write, columns, rows)
         self._stream = pyte.ByteStream(self._screen)
         self.written = ""  # everything the program wrote, with its control sequences
         self._master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, columns, 0, 0))
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self._row_count = rows
         self.process = subprocess.Popen(
             command, stdin=slave, stdout=slave, stderr=slave, cwd=folder, env=dict(environ),
             start_new_session=True,
@@ -82,8 +84,8 @@ class Terminal:
 
     def resize(self, columns: int) -> None:
         """Change the width, as a person does who drags the edge of the window."""
-        size = struct.pack("HHHH", _ROWS, columns, 0, 0)
-        self._screen.resize(_ROWS, columns)
+        size = struct.pack("HHHH", self._row_count, columns, 0, 0)
+        self._screen.resize(self._row_count, columns)
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)
         self.process.send_signal(signal.SIGWINCH)
 
@@ -129,8 +131,8 @@ class Terminal:
 class _Screen(pyte.Screen):
     """A screen that answers when the program asks where the cursor is."""
 
-    def __init__(self, answer: Callable[[str], None], columns: int) -> None:
-        super().__init__(columns, _ROWS)
+    def __init__(self, answer: Callable[[str], None], columns: int, rows: int) -> None:
+        super().__init__(columns, rows)
         self._answer = answer
 
     def select_graphic_rendition(self, *attrs: int, **options: Any) -> None:
@@ -149,7 +151,9 @@ class _Screen(pyte.Screen):
 
 
 @contextmanager
-def tertulia(folder: Path, *args: str, **environ: str) -> Iterator[Terminal]:
+def tertulia(
+    folder: Path, *args: str, columns: int = _COLUMNS, rows: int = _ROWS, **environ: str
+) -> Iterator[Terminal]:
     """`tertulia …` in a terminal, with a home of its own."""
     home = folder / "home"
     home.mkdir(exist_ok=True)
@@ -157,7 +161,8 @@ def tertulia(folder: Path, *args: str, **environ: str) -> Iterator[Terminal]:
     own = {"HOME": str(home), "TERM": "xterm-256color", "TZ": "UTC", "PYTHONPATH": _SOURCES}
     own["PYTHONUTF8"] = "1"
     command = [sys.executable, "-m", "tertulia", *args]
-    with Terminal(command, folder, {**keep, **own, **environ}) as terminal:
+    variables = {**keep, **own, **environ}
+    with Terminal(command, folder, variables, columns=columns, rows=rows) as terminal:
         yield terminal
 
 

@@ -125,6 +125,16 @@ class ModelOptions(RemoteOptions, frozen=True, kw_only=True):
                 field="options",
             )
 
+    @property
+    def key_hint(self) -> str:
+        """Return what to do if the server refuses the key."""
+        variables = [self.api_key_env] if self.api_key_env else self.api_key_envs
+        if variables:
+            return f"Check the key in {', '.join(variables)}."
+        if self.api_key is not None:
+            return "Check agent.api_key."
+        return "It wants a key: name the variable that contains it, agent.api_key_env."
+
     def resolve_api_key(self, environ: Mapping[str, str] = os.environ) -> str | None:
         """Return the API key, the first of several, or None if none is set.
 

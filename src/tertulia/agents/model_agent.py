@@ -330,7 +330,8 @@ class ModelAgent(RemoteAgent[M]):
 
     def _endpoint(self) -> Endpoint:
         keys = self._options.resolve_api_keys()
-        return Endpoint(self._options.base_url, self._own_headers(keys[0] if keys else None), keys)
+        headers = self._own_headers(keys[0] if keys else None)
+        return Endpoint(self._options.base_url, headers, keys, self._options.key_hint)
 
     @abstractmethod
     def _own_headers(self, api_key: str | None) -> dict[str, str]:

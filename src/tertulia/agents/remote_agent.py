@@ -18,11 +18,15 @@ O = TypeVar("O", bound=RemoteOptions)  # noqa: E741
 
 
 class Endpoint(NamedTuple):
-    """The address of a server, the headers that it always needs, and the secrets in them."""
+    """The address of a server, the headers that it always needs, and the secrets in them.
+
+    `key_hint` says where to look if the server refuses the key.
+    """
 
     url: str
     headers: dict[str, str]
     secrets: tuple[str, ...] = ()
+    key_hint: str | None = None
 
 
 class RemoteAgent(ABC, Generic[O]):
@@ -42,6 +46,7 @@ class RemoteAgent(ABC, Generic[O]):
             endpoint.url,
             headers={**endpoint.headers, **options.headers},
             secrets=(*endpoint.secrets, *options.headers.values()),
+            key_hint=endpoint.key_hint,
             limits=options.limits,
             retry=options.retry,
             sleep=sleep,

@@ -171,6 +171,7 @@ class Transport:
         *,
         headers: Mapping[str, str],
         secrets: tuple[str, ...] = (),
+        key_hint: str | None = None,
         limits: Limits | None = None,
         retry: Retry | None = None,
         sleep: Sleep = asyncio.sleep,
@@ -183,6 +184,7 @@ class Transport:
             )
         self._url, self.display_url = validate_url(url)
         self._headers = {name: check_header(name, value) for name, value in headers.items()}
+        self._status_hints = _STATUS_HINTS | ({401: key_hint} if key_hint else {})
         self._secrets = tuple(sorted(filter(None, secrets), key=len, reverse=True))
         self.limits = limits or Limits()
         self.retry = retry or Retry()
@@ -304,7 +306,7 @@ class Transport:
             )
         if (status in _TRANSIENT_STATUSES or code in _TRANSIENT_CODES) and not is_final:
             return AgentUnavailable(text, hint="Try again later.", retry_after=after, **data)
-        return AgentFailed(text, hint=_STATUS_HINTS.get(status, _DEFAULT_HINT), **data)
+        return AgentFailed(text, hint=self._status_hints.get(status, _DEFAULT_HINT), **data)
 
     def network_error(self, problem: Exception) -> AgentError:
         """Return the error for an exception of the network library."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -14,12 +14,16 @@ from tertulia.cli import locations, output
 from tertulia.cli.options import TEXT, CliCommand, CommandOptions, json_option
 from tertulia.core.source import LOCAL, Source
 from tertulia.errors import ConfigError, IllegalMove
+from tertulia.records.turns.user_message import UserMessage
 
 if TYPE_CHECKING:
     from tertulia import aio
     from tertulia.agents.base import Event
+    from tertulia.core.session import Session
     from tertulia.gateway.request_reply import AgentReply
     from tertulia.platforms.terminal.wrap import Row
+
+Question = Callable[["aio.Store"], Awaitable[UserMessage]]
 
 _SOURCE = Source(LOCAL, "ask", chat_name="tertulia ask")
 _MAX_BYTES = 1_000_000  # of all attached texts
@@ -51,8 +55,13 @@ def ask(
 
     if continues and ref is not None:
         raise click.UsageError("Give either -c or -s, not both.")
-    question = _question(" ".join(words).strip(), files)
-    asyncio.run(_ask(options, question, continues=continues, ref=ref))
+    text = _question(" ".join(words).strip(), files)
+
+    async def choose_conversation(store: aio.Store) -> UserMessage:
+        source = await _conversation(store, continues=continues, ref=ref)
+        return UserMessage(source, text, uuid.uuid4().hex, ())
+
+    asyncio.run(print_answer(options, choose_conversation))
 
 
 def _question(text: str, files: Sequence[str]) -> str:
@@ -85,7 +94,8 @@ def _read(path: str) -> str:
         ) from problem
 
 
-async def _ask(options: CommandOptions, text: str, *, continues: bool, ref: str | None) -> None:
+async def print_answer(options: CommandOptions, question: Question) -> None:
+    """Let the agent answer the message that `question` returns, and print the answer."""
     from tertulia.cli import serve
     from tertulia.config.build import build_agents
     from tertulia.gateway.app import Gateway
@@ -94,12 +104,17 @@ async def _ask(options: CommandOptions, text: str, *, continues: bool, ref: str 
     config = locations.load_config(options).config
     agents = build_agents(config, locations.data_folder())
     async with serve.open_store(options, config) as store:
-        source = await _conversation(store, continues=continues, ref=ref)
+        message = await question(store)
         gateway = Gateway(
             store, agents.main.agent, [], settings=config.gateway_settings, agents=agents
         )
         printer = _Printer(is_json=options.json)
-        request = AgentRequest(source=source, text=text, message_id=uuid.uuid4().hex)
+        request = AgentRequest(
+            source=message.source,
+            text=message.text,
+            message_id=message.message_id or uuid.uuid4().hex,
+            media=tuple(message.media),
+        )
         try:
             reply = await Responder(gateway.pipeline).answer(request, printer.observe)
         finally:
@@ -117,16 +132,21 @@ async def _conversation(store: aio.Store, *, continues: bool, ref: str | None) -
 
     if ref is not None:
         session = await asyncio.to_thread(resolve, store.sync, ref)
-        if session.ended_at is not None:
-            raise IllegalMove(
-                f"The session {session.id} has ended.",
-                hint=f"Make it current again with: tertulia sessions resume {session.id}",
-            )
+        require_current(session)
         return session.origin
     source = await store.agent_choices.resolve(_SOURCE)
     if not continues:
         await store.sessions.reset(await store.sessions.conversation(source))
     return source
+
+
+def require_current(session: Session) -> None:
+    """Raise IllegalMove if the session has ended: nothing is asked in it any more."""
+    if session.ended_at is not None:
+        raise IllegalMove(
+            f"The session {session.id} has ended.",
+            hint=f"Make it current again with: tertulia sessions resume {session.id}",
+        )
 
 
 class _Printer:

@@ -7,18 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from tertulia.cli import locations
-from tertulia.cli.options import CliCommand, CommandOptions
+from tertulia.cli.options import CliCommand, CommandOptions, plain_option
 
 if TYPE_CHECKING:
     from tertulia.config.schema import Config
 
 
 @click.command(cls=CliCommand)
-@click.option(
-    "--plain",
-    is_flag=True,
-    help="Print whole lines and words instead of marks: for screen readers.",
-)
+@plain_option
 @click.pass_obj
 def chat(options: CommandOptions, plain: bool) -> None:
     """Talk with the agent in this terminal.

@@ -44,6 +44,7 @@ JSON_OUTPUT = {
     "sessions fork": "the new session",
     "sessions undo": "the session",
     "sessions redo": "the session",
+    "sessions retry": "`session_id`, `text`, `input_tokens`, `output_tokens`",
     "sessions resume": "the session",
     "sessions export": "as `sessions show`",
     "sessions delete": "`deleted` (the id), `messages` (how many)",

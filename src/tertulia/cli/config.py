@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,9 +23,8 @@ def config() -> None:
     "--agent",
     "kind",
     type=click.Choice(["parrot", "openai", "anthropic", "command", "http"]),
-    default="parrot",
-    show_default=True,
-    help="The agent that answers.",
+    help="The agent that answers. Without any option, questions ask for it; without a terminal it"
+    " is the parrot.",
 )
 @click.option("--model", type=TEXT, help="The model of the agent, if it has one.")
 @click.option("--base-url", type=TEXT, help="Address of the model, if not its provider's.")
@@ -34,9 +34,13 @@ def config() -> None:
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @json_option
 @click.pass_obj
-def init(options: CommandOptions, /, kind: str, force: bool, **values: str | None) -> None:
+def init(options: CommandOptions, /, kind: str | None, force: bool, **values: str | None) -> None:
     """Write a new configuration file with the usual settings, explained."""
-    agent: dict[str, Any] = {"kind": kind}
+    has_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not options.json
+    if kind is None and has_terminal and not any(values.values()):
+        wizard.create_config(options, is_forced=force)
+        return
+    agent: dict[str, Any] = {"kind": kind or "parrot"}
     for name, value in values.items():
         if value is not None:
             key = "api_key_env" if name == "key_env" else name
@@ -80,11 +84,10 @@ def show(options: CommandOptions) -> None:
         )
         return
     path = loaded.path or f"none ({locations.config_path(options)})"
-    output.print_text(options, f"# file: {path}")
-    for name in loaded.variables:
-        output.print_text(options, f"# variable: {name}")
-    for line in _toml_lines(settings, ()):
-        output.print_text(options, line)
+    lines = [f"# file: {path}", *(f"# variable: {name}" for name in loaded.variables)]
+    with output.paged_console(options) as console:
+        for line in (*lines, *_toml_lines(settings, ())):
+            console.print(output.display_text(line), soft_wrap=True)
 
 
 @config.command()
@@ -109,7 +112,8 @@ def check(options: CommandOptions) -> None:
         path = locations.config_path(options)
         output.print_text(options, f"There is no file at {path}; the default settings are valid.")
     else:
-        output.print_text(options, f"{loaded.path} is valid.")
+        text = f"{loaded.path} is valid. To try the agent and the store: tertulia doctor"
+        output.print_text(options, text)
 
 
 def _toml_lines(table: dict[str, Any], path: tuple[str, ...]) -> Iterator[str]:

@@ -190,13 +190,18 @@ def is_store_missing(location: str) -> bool:
     return status.st_size == 0 and os.path.isfile(path)
 
 
-def missing_store_error(location: str) -> StoreUnavailable:
-    """Return the error for a command that needs a store where there is none."""
-    return StoreUnavailable(
-        f"There is no store at {public_name(location)}.",
-        hint=f"Name another one with --store or {STORE_VARIABLE}, or create this one with: "
-        "tertulia store migrate",
+def missing_store_error(location: str, *, is_argument: bool = False) -> StoreUnavailable:
+    """Return the error for a command that needs a store where there is none.
+
+    `is_argument`: the command names the store itself, so `--store` would not help.
+    """
+    hint = (
+        f"Name another one with --store or {STORE_VARIABLE}, or create this one with: "
+        "tertulia store migrate"
     )
+    if is_argument:
+        hint = "Check its path or address. `tertulia doctor` prints where your own store is."
+    return StoreUnavailable(f"There is no store at {public_name(location)}.", hint=hint)
 
 
 def require_utf8(path: str) -> str:

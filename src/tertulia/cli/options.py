@@ -57,6 +57,16 @@ def json_option(command: F) -> F:
     return option(command)  # type: ignore[type-var]
 
 
+def plain_option(command: F) -> F:
+    """Add `--plain` to a command that opens a conversation in the terminal."""
+    option = click.option(
+        "--plain",
+        is_flag=True,
+        help="Print whole lines and words instead of marks: for screen readers.",
+    )
+    return option(command)  # type: ignore[type-var]
+
+
 def session_filters(command: F) -> F:
     """Add the options that select sessions to a command."""
     options = (

@@ -18,6 +18,7 @@ import click
 
 from tertulia.cli.options import CommandOptions
 from tertulia.core.text.display_safe import display_json, display_line, display_text
+from tertulia.platforms.terminal.pager import print_paged
 
 if TYPE_CHECKING:
     from rich.console import Console, JustifyMethod, RenderableType
@@ -34,6 +35,7 @@ __all__ = [
     "display_line",
     "display_text",
     "new_table",
+    "paged_console",
     "plain_text",
     "print_indented",
     "print_items",
@@ -111,10 +113,22 @@ def print_items(
 
 
 def print_renderables(options: CommandOptions, *renderables: RenderableType) -> None:
-    """Print tables and texts, one below the other."""
+    """Print tables and texts, one below the other; what is longer than the screen is paged."""
+    with paged_console(options) as target:
+        for renderable in renderables:
+            target.print(renderable)
+
+
+@contextmanager
+def paged_console(options: CommandOptions) -> Iterator[Console]:
+    """Yield a console on the standard output; what is longer than the screen goes to a pager."""
     target = console(options)
-    for renderable in renderables:
-        target.print(renderable)
+    if not target.is_terminal or not sys.stdin.isatty():
+        yield target
+        return
+    with target.capture() as capture:
+        yield target
+    print_paged(capture.get())
 
 
 def print_indented(target: Console, text: Text) -> None:

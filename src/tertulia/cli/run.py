@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tertulia.cli import locations
-from tertulia.cli.options import CliCommand, CommandOptions
+from tertulia.cli.options import CliCommand, CommandOptions, plain_option
 from tertulia.cli.wizard import create_config
 from tertulia.core.source import LOCAL
 from tertulia.errors import ConfigError
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=CliCommand)
+@plain_option
 @click.pass_obj
-def run(options: CommandOptions) -> None:
+def run(options: CommandOptions, plain: bool) -> None:
     """Serve the platforms of the configuration, and this terminal if there is one.
 
     If there is no configuration yet, a few questions create one. SIGTERM and ctrl-C let the answers
@@ -33,10 +34,12 @@ def run(options: CommandOptions) -> None:
     if loaded.path is None and has_terminal:
         create_config(options)
         loaded = locations.load_config(options)
-    asyncio.run(_run(options, loaded.config, has_terminal=has_terminal))
+    asyncio.run(_run(options, loaded.config, has_terminal=has_terminal, is_plain=plain))
 
 
-async def _run(options: CommandOptions, config: Config, *, has_terminal: bool) -> None:
+async def _run(
+    options: CommandOptions, config: Config, *, has_terminal: bool, is_plain: bool
+) -> None:
     from tertulia.cli import serve, terminal_chat
     from tertulia.config.build import (
         build_adapters,
@@ -56,8 +59,9 @@ async def _run(options: CommandOptions, config: Config, *, has_terminal: bool) -
             field="platforms",
         )
     async with serve.open_store(options, config) as store:
-        terminal = terminal_chat.terminal_adapter(config, store) if serves_terminal else None
-        if terminal is not None:
+        terminal = None
+        if serves_terminal:
+            terminal = terminal_chat.terminal_adapter(config, store, is_plain=is_plain)
             adapters.append(terminal)
-            await terminal_chat.print_greeting(store, config)
+            await terminal_chat.print_greeting(store, config, is_plain=is_plain)
         await serve.serve_gateway(options, config, store, agents, adapters, terminal, http=http)

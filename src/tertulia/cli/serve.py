@@ -98,6 +98,7 @@ async def serve_gateway(
         try:
             async with _serve_http(gateway, http, print_text):
                 await gateway.run()
+            log.info("stopped; what was not answered yet is answered after the next start")
         finally:
             for task in tasks:
                 task.cancel()
@@ -192,7 +193,7 @@ def with_owner_token(http: HttpSection) -> HttpSection:
     if http.tokens or not http.owner_token:
         return http
     path = os.path.join(locations.data_folder(), "owner-token")
-    log.info("HTTP needs the token in %s, as: Authorization: Bearer TOKEN", path)
+    log.info("HTTP needs the token of the owner, a bearer token; it is in the file %s", path)
     secret = read_or_make_secret(path)
     return msgspec.structs.replace(
         http, tokens=(Token(name=NO_TOKEN, role="owner", secret=secret),)
@@ -200,11 +201,12 @@ def with_owner_token(http: HttpSection) -> HttpSection:
 
 
 def chat_log(settings: LogSettings) -> LogSettings:
-    """Return the log settings for a terminal: a file in the state folder, unless one is set.
+    """Return the log settings for a conversation: a file in the state folder, unless one is set.
 
-    So no log line stands in the conversation. A file that has grown large is moved aside, once.
+    So no log line stands in it, nor before the failures that a pipe gets on its standard error. A
+    file that has grown large is moved aside, once.
     """
-    if settings.file is not None or not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if settings.file is not None:
         return settings
     import platformdirs
 

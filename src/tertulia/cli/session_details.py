@@ -86,6 +86,8 @@ def _cost_text(session: Session) -> str:
     cost = format.format_cost(session.usage)
     if session.cost_status == "unknown" and session.cost_usd is not None:
         return f"{cost} (some calls have no known price)"
+    if session.cost_source and session.cost_status == "included":
+        return f"{cost} ({session.cost_source})"
     return f"{cost} (from {session.cost_source})" if session.cost_source else cost
 
 

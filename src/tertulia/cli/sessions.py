@@ -1,4 +1,4 @@
-"""`tertulia sessions`: list, show, search, explain, rename, fork, resume, export and delete."""
+"""`tertulia sessions`: list, show, search, change, answer again, export and delete sessions."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ from tertulia.store import Store
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+    from tertulia import aio
+    from tertulia.records.turns.user_message import UserMessage
 
 DEFAULT_NEWEST = 20
 
@@ -121,8 +124,10 @@ def show(options: CommandOptions, session_id: str, newest: int | None, show_all:
         output.print_json(transcript_view.to_dict(session, messages))
         return
     facts = session_details.facts(session, length, whole=show_all)
-    output.print_renderables(options, facts, *_omitted_line(length - len(messages)))
-    transcript_view.print_messages(output.console(options), messages, whole=show_all)
+    with output.paged_console(options) as console:
+        for renderable in (facts, *_omitted_line(length - len(messages))):
+            console.print(renderable)
+        transcript_view.print_messages(console, messages, whole=show_all)
 
 
 @sessions.command()
@@ -156,7 +161,8 @@ def search(options: CommandOptions, /, query: tuple[str, ...], **filters: Any) -
     elif not hits:
         output.print_text(options, "No message contains all these words.")
     else:
-        session_details.print_hits(output.console(options), hits, sessions, text)
+        with output.paged_console(options) as console:
+            session_details.print_hits(console, hits, sessions, text)
 
 
 @sessions.command()
@@ -252,6 +258,39 @@ def redo(options: CommandOptions, session_id: str) -> None:
             )
         session = store.sessions.require(session.id)
     _report(options, session, f"Restored in {session.id}.")
+
+
+@sessions.command()
+@_id_argument
+@json_option
+@click.pass_obj
+def retry(options: CommandOptions, session_id: str) -> None:
+    """Let the agent answer the last message again, and print the new answer.
+
+    The old answer is taken back. The new one is printed here and stored, not sent to a chat app.
+    """
+    import asyncio
+
+    from tertulia.cli import ask
+    from tertulia.gateway.commands import message_to_repeat
+
+    def take_back(store: Store) -> UserMessage:
+        session = resolve(store, session_id)
+        ask.require_current(session)
+        transcript = store.transcript(session.id, by=LOCAL)
+        message = message_to_repeat(transcript, session.origin)
+        if message is None:
+            raise NotFound(
+                f"{session.id} has no message to answer again.",
+                hint=f"Its messages: tertulia sessions show {session.id}",
+            )
+        transcript.undo(1)
+        return message
+
+    async def repeat(store: aio.Store) -> UserMessage:
+        return await asyncio.to_thread(take_back, store.sync)
+
+    asyncio.run(ask.print_answer(options, repeat))
 
 
 @sessions.command()

@@ -146,7 +146,7 @@ def move(options: CommandOptions, source: str, target: str) -> None:
     from tertulia.transfer.move import move as move_store
 
     if locations.is_store_missing(source):
-        raise locations.missing_store_error(source)
+        raise locations.missing_store_error(source, is_argument=True)
     with locations.private_files(), output.progress_bar(options, "Moving") as progress:
         moved = move_store(source, target, progress=progress)
     with (

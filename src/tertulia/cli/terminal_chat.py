@@ -40,10 +40,7 @@ if TYPE_CHECKING:
     from tertulia.store import Store
 
 _POLL_SECONDS = 0.02
-_PARROT = (
-    "The parrot is not a model: it shows the input that a model would get. To use a model:"
-    " tertulia config init"
-)
+_PARROT = "The parrot is not a model: it shows the input that a model would get. To use a model:"
 _EXCHANGE_SEARCH_LIMIT = 20  # newest messages among which the last exchange is searched
 _EXCHANGE_ROWS = 3
 _ANSWER_SEARCH_LIMIT = 200  # newest messages among which the answer to the last one is searched
@@ -84,7 +81,7 @@ async def print_greeting(store: aio.Store, config: Config, *, is_plain: bool = F
     rows = wrap([Segment("bold", "Tertulia"), Segment("", f" · {name} · {location}")], width)
     rows += wrap([Segment("dim", "/help lists the commands, ctrl-D leaves.")], width)
     if config.main_agent.kind == "parrot":
-        rows += wrap([Segment("notice", _PARROT)], width)
+        rows += wrap([Segment("notice", f"{_PARROT} {_program()} config init")], width)
     rows += await asyncio.to_thread(_describe_conversation, store.sync, width)
     rows += await asyncio.to_thread(_describe_waiting, store.sync, width)
     section = config.platform(LOCAL)
@@ -239,6 +236,17 @@ def _launch_command() -> str:
     """Return the command that started this program."""
     if os.environ.get("MAKELEVEL"):
         return "make run"
-    program = os.path.basename(sys.argv[0])
-    program = "python -m tertulia" if program == "__main__.py" else shlex.quote(program)
-    return display_line(f"{program} {shlex.join(sys.argv[1:])}")
+    return display_line(f"{_program()} {shlex.join(sys.argv[1:])}")
+
+
+def _program() -> str:
+    """Return the name under which this program can be started again from this folder."""
+    path = sys.argv[0]
+    if os.path.basename(path) == "__main__.py":
+        return "python -m tertulia"
+    name = os.path.basename(path)
+    on_path = shutil.which(name)
+    if on_path is not None and os.path.realpath(on_path) == os.path.realpath(path):
+        return shlex.quote(name)
+    relative = os.path.relpath(path)
+    return shlex.quote(path if relative.startswith(os.pardir) else relative)

@@ -42,16 +42,21 @@ _REST = """
 """
 
 
-def create_config(options: CommandOptions) -> str:
-    """Ask which agent answers, write the configuration file and return its path."""
-    output.print_text(options, "There is no configuration yet. A few questions create one.")
+def create_config(options: CommandOptions, *, is_forced: bool = False) -> str:
+    """Ask which agent answers, write the configuration file and return its path.
+
+    Raise ConfigError, before anything is asked, if there is one and `is_forced` is false.
+    """
+    path = locations.config_path(options)
+    if os.path.exists(path) and not is_forced:
+        raise _exists_error(path)
+    output.print_text(options, "A few questions create the configuration.")
     kind = click.prompt(
         "Which agent answers? parrot needs no key and shows the input that a model would get",
         type=click.Choice(["parrot", "openai", "anthropic", "command", "http"]),
         default="parrot",
     )
-    path = locations.config_path(options)
-    write_config(path, config_text(_ask_agent(kind)))
+    write_config(path, config_text(_ask_agent(kind)), is_forced=is_forced)
     output.print_text(options, f"Written to {path}.")
     return path
 
@@ -126,11 +131,7 @@ def write_config(path: str, text: str, *, is_forced: bool = False) -> None:
         make_private_folder(folder)
         number = os.open(path, flags, 0o600)
     except FileExistsError:
-        raise ConfigError(
-            f"There is already a configuration at {path}.",
-            hint="Show it with: tertulia config show. Overwrite it with --force.",
-            field="config",
-        ) from None
+        raise _exists_error(path) from None
     except OSError as problem:
         raise ConfigError(
             f"{path} cannot be written: {problem.strerror}.",
@@ -139,6 +140,14 @@ def write_config(path: str, text: str, *, is_forced: bool = False) -> None:
         ) from problem
     with open(number, "w", encoding="utf-8") as stream:
         stream.write(text)
+
+
+def _exists_error(path: str) -> ConfigError:
+    return ConfigError(
+        f"There is already a configuration at {path}.",
+        hint="Show it with: tertulia config show. Overwrite it with --force.",
+        field="config",
+    )
 
 
 def _agent_examples(agent: dict[str, object]) -> list[str]:

@@ -24,6 +24,7 @@ GROUPS: Final = {
     "Approvals": ("approve", "deny", "approvals"),
 }
 _MORE: Final = "More"
+_WORDS_LENGTH: Final = 60
 _OF_TERMINAL: Final = (
     ("/attach FILE…", "send files with the next message; `@path` in it does the same"),
     ("/detach [NUMBER]", "do not send a file, or any"),
@@ -70,6 +71,21 @@ def history_text(messages: Sequence[Message], zone: tzinfo, now: datetime) -> st
         if message.role in (USER, ASSISTANT) and message.kind is None and text:
             lines.append(f"**{_speaker(message)}**, {local_time(message.at, zone, now)}: {text}")
     return "\n\n".join(lines) or "There are no messages yet."
+
+
+def first_words_of_difference(more: Sequence[Message], fewer: Sequence[Message]) -> str:
+    """Return the first words of the oldest message of a person that is only in `more`, quoted.
+
+    Empty if there is none. /undo and /redo say with it what they took back or restored.
+    """
+    numbers = {message.seq for message in fewer}
+    texts = [
+        text_of(message.body)
+        for message in more
+        if message.role == USER and message.kind is None and message.seq not in numbers
+    ]
+    words = clean_for_prompt(texts[0], _WORDS_LENGTH) if texts else ""
+    return f': "{words}"' if words else ""
 
 
 def search_text(

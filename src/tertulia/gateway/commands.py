@@ -36,7 +36,7 @@ from tertulia.store import Store
 
 _LISTED = 10
 _NAME_LENGTH = 32
-_RETRY_WINDOW = 2000  # newest messages in which /retry looks for the last message of the person
+_RETRY_WINDOW = 2000  # newest messages in which /retry, /undo and /redo look for the last one
 
 # Mistakes of the person, which are shown to them. Other errors go only into the log, because their
 # messages may name files.
@@ -245,28 +245,48 @@ def _undo(context: CommandContext, argument: str) -> CommandReply:
     turns = _number(argument or "1")
     session = context.live_session()
     declined = context.decline_waiting("the person took it back")
-    undone = context.transcript(session).undo(turns)
+    transcript = context.transcript(session)
+    before = transcript.entries(newest=_RETRY_WINDOW)
+    undone = transcript.undo(turns)
     if not undone:
         return CommandReply("There is nothing to undo.")
+    after = transcript.entries(newest=_RETRY_WINDOW)
+    words = command_replies.first_words_of_difference(before, after)
     them = "it" if undone == 1 else "them"
     return CommandReply(
-        f"I took back {_count(undone, 'exchange')}. To restore {them}, send /redo.{declined}"
+        f"I took back {_count(undone, 'exchange')}{words}. To restore {them}, send /redo.{declined}"
     )
 
 
 def _redo(context: CommandContext, argument: str) -> CommandReply:
-    if context.transcript(context.live_session()).redo():
-        return CommandReply("Restored.")
-    return CommandReply("There is nothing to restore.")
+    transcript = context.transcript(context.live_session())
+    before = transcript.entries(newest=_RETRY_WINDOW)
+    if not transcript.redo():
+        return CommandReply("There is nothing to restore.")
+    after = transcript.entries(newest=_RETRY_WINDOW)
+    return CommandReply(f"Restored{command_replies.first_words_of_difference(after, before)}.")
 
 
 def _retry(context: CommandContext, argument: str) -> CommandReply:
     transcript = context.transcript(context.live_session())
+    again = message_to_repeat(transcript, context.source)
+    if again is None:
+        return CommandReply("There is no message to answer again.")
+    declined = context.decline_waiting("the person wants another answer").strip()
+    transcript.undo(1)
+    return CommandReply(declined, again=again)
+
+
+def message_to_repeat(transcript: Transcript, source: Source) -> UserMessage | None:
+    """Return the last message of a session, to be answered again; None if there is none.
+
+    Raise IllegalMove if somebody else than `source` wrote it.
+    """
     newest = transcript.entries(newest=_RETRY_WINDOW)
     messages = [message for message in newest if message.role == "user" and message.kind is None]
     if not messages:
-        return CommandReply("There is no message to answer again.")
-    if any(_is_of_another(message, context.source) for message in messages[-1:]):
+        return None
+    if _is_of_another(messages[-1], source):
         # It would be answered with the tools of this person, and stored as their words.
         raise IllegalMove(
             "The last message is not yours.", hint="Only its author can have it answered again."
@@ -275,9 +295,7 @@ def _retry(context: CommandContext, argument: str) -> CommandReply:
     bodies = [message.body for message in messages if message.turn == messages[-1].turn]
     text = "\n".join(part for body in bodies if (part := text_of(body)))
     media = [attachment for body in bodies for attachment in body.get("media") or ()]
-    declined = context.decline_waiting("the person wants another answer").strip()
-    transcript.undo(1)
-    return CommandReply(declined, again=UserMessage(context.source, text, None, media))
+    return UserMessage(source, text, None, media)
 
 
 def _is_of_another(message: Message, source: Source) -> bool:
@@ -517,7 +535,7 @@ def _ago(context: CommandContext, session: Session) -> str:
 def _cost(session: Session) -> str:
     usage = session.usage
     if usage.cost_status == "included":
-        return ", cost included"
+        return ", nothing to pay"
     if usage.cost_usd is None:
         return ", cost unknown" if usage.total else ""
     mark = {"actual": "", "unknown": "at least "}.get(usage.cost_status or "", "about ")

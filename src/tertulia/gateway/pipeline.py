@@ -53,7 +53,15 @@ from tertulia.gateway.tool_guard import Requester, ToolGuard
 from tertulia.gateway.turn_slots import TurnSlots
 from tertulia.gateway.workers import Worker
 from tertulia.platforms import registry
-from tertulia.platforms.base import Adapter, Changed, Incoming, Pressed, Settled, Update
+from tertulia.platforms.base import (
+    COMMAND_KEY,
+    Adapter,
+    Changed,
+    Incoming,
+    Pressed,
+    Settled,
+    Update,
+)
 from tertulia.platforms.settings import PlatformSettings
 from tertulia.records.people import Role
 from tertulia.records.queues.inbox import InboxItem, claim_person
@@ -319,7 +327,7 @@ class Pipeline:
         dedupe_key = UserMessage(incoming.source, None, incoming.message_id, ()).dedupe_key
         await self.store.outbox.put(
             reply.text, "origin", origin=incoming.source, session_id=reply.about, is_plain=True,
-            delivery=None if dedupe_key is None else f"command:{dedupe_key}",
+            delivery=None if dedupe_key is None else f"{COMMAND_KEY}{dedupe_key}",
         )  # fmt: skip
 
     # -- enqueue: put the message into the inbox

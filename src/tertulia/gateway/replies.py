@@ -6,7 +6,7 @@ from tertulia.core.session import Notice
 from tertulia.core.text.prompt_safe import clean_for_prompt
 from tertulia.core.text.secret_patterns import hide_secrets
 from tertulia.errors import AgentError, BudgetExceeded, Error, PlatformError, TooLarge
-from tertulia.platforms.base import FAILURE_KEY, REFUSAL_KEY
+from tertulia.platforms.base import FAILURE_KEY, REFUSAL_KEY, REPLY_KEY
 from tertulia.records.queues.inbox import InboxItem
 
 STOPPED = "Stopped."
@@ -26,7 +26,7 @@ REASONS = {"idle": "you had not written for a while", "daily": "a new day has be
 
 def reply_key(item: InboxItem) -> str:
     """Return the delivery key of the reply to a message: one reply, however often it is tried."""
-    return f"reply:{item.id}"
+    return f"{REPLY_KEY}{item.id}"
 
 
 def failure_key(item: InboxItem) -> str:
@@ -157,9 +157,19 @@ def failed(problem: AgentError) -> str:
 
 def failed_for_owner(problem: AgentError) -> str:
     """Say why the agent gave no answer, to the person who can repair it."""
-    cause = hide_secrets(f"{problem.message} {problem.hint or ''}".strip())
-    advice = "/new" if problem.code == "context_overflow" else "then send /retry"
+    cause = hide_secrets(" ".join(map(_sentence, filter(None, (problem.message, problem.hint)))))
+    advice = (
+        "/new begins a new conversation"
+        if problem.code == "context_overflow"
+        else "/retry asks again"
+    )
     return f"✗ {cause} Your message is stored; {advice}."
+
+
+def _sentence(text: str) -> str:
+    """Return a text that ends like a sentence: programs often report causes without a full stop."""
+    stripped = text.strip()
+    return stripped if stripped.endswith((".", "!", "?", "…")) else f"{stripped}."
 
 
 def given_up(problem: Error) -> str:

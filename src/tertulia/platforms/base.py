@@ -73,8 +73,11 @@ from tertulia.core.source import Source
 from tertulia.core.text.spans import Span
 from tertulia.errors import NotFound, Refused
 
-# Prefixes of the keys of deliveries that say why a message has no answer: the agent failed, or a
-# budget is used up. A program that pipes messages in must be able to tell.
+# Prefixes of the keys of deliveries that the gateway itself wrote, as replies to commands.
+REPLY_KEY = "reply:"
+COMMAND_KEY = "command:"
+# And of those that say why a message has no answer: the agent failed, or a budget is used up. A
+# program that pipes messages in must be able to tell.
 FAILURE_KEY = "failure:"
 REFUSAL_KEY = "refusal:"
 

@@ -368,7 +368,7 @@ class People:
         if self._db.write(work) == 0:
             raise NotFound(
                 f"There is no person {person!r}: nobody with that identity has written here yet.",
-                hint="Give an identity, such as telegram:42; store.people.find() lists them.",
+                hint="Give an identity, such as telegram:42. To list them: tertulia people list",
             )
 
     def _with_offer(

@@ -20,6 +20,18 @@ from tests.servers.proxy import TIMEOUT, Cut, Proxy, proxy
 from tests.storage.postgres.server_stores import ANNA, in_threads, opened, refused, terminate_all
 
 
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        ("postgresql://ana:secret@db:54329/talk", "postgresql://db:54329/talk"),
+        ("postgresql://db/talk", "postgresql://db/talk"),
+        ("host=db port=6000 dbname=talk password=secret", "postgresql://db:6000/talk"),
+    ],
+)
+def test_shown_address_has_the_port_and_no_password(address: str, name: str) -> None:
+    assert database.public_name(address) == name
+
+
 class TestLostConnection:
     def test_connections_lost_between_transactions_are_replaced(self, address: str) -> None:
         with opened(address) as store:

@@ -9,8 +9,9 @@ from typing import Any
 from hypothesis import given, settings
 from markdown_it import MarkdownIt
 
-from tertulia import Store
+from tertulia import Source, Store
 from tertulia.core.text.display_safe import display_text
+from tertulia.transfer.exporters.export import document
 from tertulia.transfer.exporters.markdown import escape as escape_markdown
 from tertulia.transfer.exporters.page import split_code
 from tests.transfer.exporters.hostile_texts import (
@@ -83,3 +84,15 @@ class TestMarkdown:
 
 def visible(text: str) -> str:
     return "".join(text.split())
+
+
+def test_messages_are_counted_without_those_taken_back(store: Store) -> None:
+    session = store.sessions.open(Source("telegram", "1", user_id="1"))
+    transcript = store.transcript(session.id)
+    for text in ("one", "two", "three"):
+        with store.turn(Source("telegram", "1", user_id="1"), text) as turn:
+            turn.add_assistant("yes")
+        if text == "two":
+            transcript.undo()
+    written = "\n".join(document(store, session.id, "markdown"))
+    assert re.findall(r"(?m)^## (\d)\. ", written) == ["1", "2", "3", "4"]

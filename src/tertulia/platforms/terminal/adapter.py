@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, TextIO
 
 from tertulia.core.source import LOCAL, Source
 from tertulia.platforms.base import (
+    COMMAND_KEY,
     FAILURE_KEY,
     REFUSAL_KEY,
+    REPLY_KEY,
     Adapter,
     Incoming,
     MenuEntry,
@@ -144,7 +146,8 @@ class TerminalAdapter(Adapter):
                 self.unanswered.append(message.delivery)
                 self._view.print_failure(message.text)
             else:
-                self._view.print_message(message.text)
+                is_reply = message.delivery.startswith((REPLY_KEY, COMMAND_KEY))
+                self._view.print_message(message.text, is_answer=not is_reply)
         return None
 
     async def show(self, source: Source, update: StreamUpdate) -> str | None:

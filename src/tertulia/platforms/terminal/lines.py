@@ -115,8 +115,8 @@ class LineView:
     async def _settle(self, message_id: str | None) -> str | None:
         return None if self.settled is None else await self.settled(message_id)
 
-    def print_message(self, text: str) -> None:
-        """Print a whole message."""
+    def print_message(self, text: str, *, is_answer: bool = True) -> None:
+        """Print a whole message. Nothing is paged: whoever reads lines has their own way."""
         self._sent_texts.append(text.strip())
         name = "Agent: " if self._is_plain else ""
         self._write(f"{name}{display_text(text).rstrip()}\n\n")

@@ -81,13 +81,21 @@ class LiveView:
             if self._tasks:
                 await asyncio.wait(self._tasks)
 
-    def print_message(self, text: str) -> None:
-        """Print a whole message, unless it was shown while it was written."""
-        if self._shown.was_shown(text):
-            self._finish_stream()
-            return
+    def print_message(self, text: str, *, is_answer: bool = True) -> None:
+        """Print a whole message, unless it was shown while it was written.
+
+        The reply to a command is shown in a pager if it is longer than the screen; an answer of the
+        agent never is.
+        """
+        is_shown = self._shown.was_shown(text)
         self._finish_stream()
-        self._print([*render(text, self._screen.width), _EMPTY])
+        if is_shown:
+            return
+        rows = [*render(text, self._screen.width), _EMPTY]
+        if is_answer or not self._screen.needs_pager(rows):
+            self._print(rows)
+        else:
+            self._start(self._screen.page(rows))
 
     def print_failure(self, text: str) -> None:
         """Print why a message has no answer."""

@@ -7,21 +7,23 @@ synchronised updates (`ESC[?2026h`) show nothing in between, and the others have
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from prompt_toolkit.application import Application
+from prompt_toolkit.application import Application, in_terminal
 from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.completion import ThreadedCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, completion_is_selected, has_completions, is_searching
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import FileHistory, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent, merge_key_bindings
 from prompt_toolkit.key_binding.bindings.open_in_editor import load_open_in_editor_bindings
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import ConditionalContainer, HSplit, Layout, Window
 from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl
 from prompt_toolkit.layout.menus import CompletionsMenu
@@ -32,7 +34,13 @@ from prompt_toolkit.widgets import SearchToolbar
 
 from tertulia.platforms.base import MenuEntry
 from tertulia.platforms.terminal.incoming import FORGET
+from tertulia.platforms.terminal.input_completer import InputCompleter, pasted_file
 from tertulia.platforms.terminal.markdown_rows import row_width
+from tertulia.platforms.terminal.pager import (
+    interrupts_to_pager,
+    pager_command,
+    pager_environment,
+)
 from tertulia.platforms.terminal.theme import Theme
 from tertulia.platforms.terminal.wrap import Row, Segment, cut, wrap
 
@@ -114,10 +122,14 @@ class Screen:
         self.details: Sequence[Row] = ()  # of the last tool call, for ctrl-O
         self._submit = submit
         self._stop = stop
+        self._is_paging = False
+        self._rows_meanwhile: list[Row] = []  # to be printed when the person leaves the pager
         self._theme = theme
         self._search = SearchToolbar()
+        self._completer = InputCompleter(lambda: self.menu)
         self._buffer = Buffer(
-            completer=_CommandCompleter(lambda: self.menu),
+            # In a thread: a folder may be slow to list, or on another machine.
+            completer=ThreadedCompleter(self._completer),
             complete_while_typing=True,
             history=FileHistory(history) if history else InMemoryHistory(),
             multiline=True,
@@ -159,6 +171,9 @@ class Screen:
 
     def print_rows(self, rows: Iterable[Row]) -> None:
         """Print final rows above the live part."""
+        if self._is_paging:
+            self._rows_meanwhile += rows
+            return
         text = "".join(f"{self._theme.escape(row)}\r\n" for row in rows)
         if not self._app.is_running:
             self._output.write_raw(text)
@@ -168,6 +183,33 @@ class Screen:
             self._app.renderer.erase(leave_alternate_screen=False)
             self._output.write_raw(text)
             self._app.redraw_now()
+
+    def needs_pager(self, rows: Sequence[Row]) -> bool:
+        """Return whether rows are longer than the screen, and there is a pager for them."""
+        is_long = len(rows) >= self._output.get_size().rows
+        return is_long and self._app.is_running and pager_command() is not None
+
+    async def page(self, rows: Sequence[Row]) -> None:
+        """Show rows in the pager. What is printed meanwhile appears when the person leaves it."""
+        command = pager_command()
+        if command is None or self._is_paging:
+            self.print_rows(rows)
+            return
+        text = "".join(f"{self._theme.escape(row)}\n" for row in rows)
+        self._is_paging = True
+        try:
+            async with in_terminal():
+                with interrupts_to_pager():
+                    process = await asyncio.create_subprocess_exec(
+                        *command, stdin=asyncio.subprocess.PIPE, env=pager_environment()
+                    )
+                    await process.communicate(text.encode("utf-8", "replace"))
+        except OSError:
+            self._rows_meanwhile[:0] = rows
+        finally:
+            self._is_paging = False
+        held, self._rows_meanwhile = self._rows_meanwhile, []
+        self.print_rows(held)
 
     def _one_write(self) -> contextlib.AbstractContextManager[None]:
         if isinstance(self._output, BatchedOutput):
@@ -250,6 +292,10 @@ class Screen:
         def _new_line(event: KeyPressEvent) -> None:
             self._buffer.insert_text("\n")
 
+        @keys.add(Keys.BracketedPaste, filter=is_typing)
+        def _paste(event: KeyPressEvent) -> None:
+            self._paste(event.data.replace("\r\n", "\n").replace("\r", "\n"))
+
         @keys.add("c-c", filter=is_typing)
         def _stop(event: KeyPressEvent) -> None:
             if not self._stop():
@@ -275,6 +321,13 @@ class Screen:
 
         return keys
 
+    def _paste(self, text: str) -> None:
+        """Insert a pasted text; if it is the path of a file, offer to attach the file."""
+        self._buffer.insert_text(text)
+        self._completer.pasted = text if pasted_file(text) is not None else ""
+        if self._completer.pasted:
+            self._buffer.start_completion(select_first=False)
+
     def _send(self) -> None:
         text = self._buffer.text
         if text.endswith("\\") and self._buffer.document.is_cursor_at_the_end:
@@ -285,6 +338,7 @@ class Screen:
             return
         self._buffer.append_to_history()
         self._buffer.reset()
+        self._completer.pasted = ""
         if text.strip() == FORGET:
             self.clear_history()
         self._submit(text)
@@ -305,25 +359,6 @@ def typed_rows(text: str, width: int) -> list[Row]:
     """Return the rows of a text that the person has sent."""
     mark, indent = Segment("person", PROMPT), Segment("", " " * len(PROMPT))
     return wrap([Segment("person", text.rstrip())], width, (mark,), (indent,))
-
-
-class _CommandCompleter(Completer):
-    """Completes commands in a line that begins with a slash."""
-
-    def __init__(self, menu: Callable[[], Iterable[MenuEntry]]) -> None:
-        self._menu = menu
-
-    def get_completions(
-        self, document: Document, complete_event: CompleteEvent
-    ) -> Iterator[Completion]:
-        typed = document.text
-        if not typed.startswith("/") or set(typed) & set(" \n"):
-            return
-        for entry in self._menu():
-            if entry.name.startswith(typed[1:].lower()):
-                yield Completion(
-                    f"/{entry.name}", start_position=-len(typed), display_meta=entry.description
-                )
 
 
 def _open_output() -> Output:

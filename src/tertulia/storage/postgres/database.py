@@ -636,7 +636,8 @@ def public_name(dsn: str) -> str:
             field="where",
         ) from problem
     host = parts.get("host") or "the local socket"
-    return f"postgresql://{host}/{parts.get('dbname') or ''}"
+    port = f":{parts['port']}" if parts.get("port") else ""
+    return f"postgresql://{host}{port}/{parts.get('dbname') or ''}"
 
 
 def _without_quotes(problem: psycopg.Error) -> str:

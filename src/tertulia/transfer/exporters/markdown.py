@@ -28,9 +28,10 @@ def markdown_lines(page: SessionPage) -> Iterator[str]:
     yield ""
     for label, value in page.facts:
         yield f"- {label}: {_name(value)}"
-    for entry in page.entries:
+    # Not the numbers of the store: those have gaps, where messages were taken back.
+    for number, entry in enumerate(page.entries, 1):
         yield ""
-        yield from _entry(entry, page)
+        yield from _entry(number, entry, page)
 
 
 def contents_lines(title: str, links: Iterator[tuple[str, str, str]]) -> Iterator[str]:
@@ -60,10 +61,10 @@ def fence(text: str, label: str = "") -> list[str]:
     ]
 
 
-def _entry(entry: PageEntry, page: SessionPage) -> Iterator[str]:
+def _entry(number: int, entry: PageEntry, page: SessionPage) -> Iterator[str]:
     kind = f" ({entry.kind})" if entry.kind else ""
     speaker = _name(f"{entry.speaker}{kind}")
-    yield f"## {entry.seq}. {speaker}, {format.format_time(entry.at, page.zone)}"
+    yield f"## {number}. {speaker}, {format.format_time(entry.at, page.zone)}"
     for block in entry.blocks:
         yield ""
         yield from (f"> {line}" if line else ">" for line in _block(block))
