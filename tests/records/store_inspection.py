@@ -90,10 +90,8 @@ def execute(store: Store, sql: str, *params: object) -> list[Any]:
     def work(tx: Any) -> list[Any]:
         if not is_postgres:
             return list(tx._connection.execute(sql, params).fetchall())
-        with tx._connection.pipeline():  # at its end, everything in it is waited for
-            cursor = tx._connection.execute(sql.replace("?", "%s"), params)
-        # psycopg refuses to fetch what a statement without rows did not give.
-        return [] if cursor.description is None else list(cursor.fetchall())
+        tx._batch.put(statements.number_parameters(sql), params)
+        return list(tx._batch.rows(tx.receive()[-1]))
 
     return store.context.db.write(work)
 

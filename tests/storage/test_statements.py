@@ -215,9 +215,10 @@ def test_both_dialects_have_the_same_statements() -> None:
     assert names - others == set()
 
 
-def test_every_statement_is_short_enough_for_the_cache_of_psycopg() -> None:
-    lengths = {name: len(sql) for name, sql in statements.load_for_psycopg("postgres").items()}
-    assert {name: size for name, size in lengths.items() if size > 4096} == {}
+def test_parameters_are_numbered_by_name_or_by_position() -> None:
+    by_name = statements.number_parameters("select :a, :b, :a::text -- of :c\n from x")
+    assert by_name == (b"select $1, $2, $1::text from x", ("a", "b"))
+    assert statements.number_parameters("values (?, ?)") == (b"values ($1, $2)", ())
 
 
 def test_both_dialects_have_the_same_migrations() -> None:

@@ -48,10 +48,10 @@ def with_counts(inspection: Inspection, first_row: Callable[[str], Any]) -> Insp
     return msgspec.structs.replace(inspection, **counts, unindexed=unindexed)
 
 
-def find_violations(sql: dict[str, str], rows: Callable[[str], Iterable[Any]]) -> list[str]:
+def find_violations(names: Iterable[str], rows: Callable[[str], Iterable[Any]]) -> list[str]:
     """Run every `check_*` statement and describe the violations; `rows(name)` executes one."""
     violations = []
-    for name in sql:
+    for name in names:
         if name.startswith("check_"):
             examples = [str(row[0]) for row in islice(rows(name), _EXAMPLES)]
             description = name.removeprefix("check_").replace("_", " ")

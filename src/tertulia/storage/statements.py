@@ -12,11 +12,14 @@ import os
 import re
 from collections.abc import Iterator
 from functools import cache
+from itertools import count
+from typing import NamedTuple
 
 _SQL_FOLDER = os.path.join(os.path.dirname(__file__), "sql")
 _PART = re.compile(r"\{(part_\w+)\}")
 _COMMENT = re.compile(r"--[^\n]*")
 _PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
+_POSITION = re.compile(r"\?")
 _NAME = re.compile(r"^-- name: ([\w{}]+)(?: \((.+)\))?$", re.MULTILINE)
 
 
@@ -73,18 +76,27 @@ def _split(text: str) -> Iterator[tuple[str, str]]:
                 yield name.replace("{queue}", table), statement.replace("{queue}", table)
 
 
-@cache
-def load_for_psycopg(dialect: str) -> dict[str, str]:
-    """Return the statements with parameters in psycopg's style, `%(name)s` and `%s`.
+class Query(NamedTuple):
+    """A statement for PostgreSQL: its parameters are numbered, and `names` has them in order.
 
-    Without comments and indentation: psycopg parses a statement of more than 4,096 characters again
-    at every call.
+    Without names the values are given in the order of the numbers.
     """
-    return {
-        name: _PARAMETER.sub(r"%(\1)s", _compact(sql).replace("%", "%%")).replace("?", "%s")
-        for name, sql in load(dialect).items()
-    }
+
+    text: bytes
+    names: tuple[str, ...] = ()
 
 
-def _compact(sql: str) -> str:
-    return " ".join(_COMMENT.sub("", sql).split())
+@cache
+def load_numbered(dialect: str) -> dict[str, Query]:
+    """Return the statements with the parameters of PostgreSQL, `$1`."""
+    return {name: number_parameters(sql) for name, sql in load(dialect).items()}
+
+
+def number_parameters(sql: str) -> Query:
+    """Return a statement whose parameters are written as `:name`, or all of them as `?`."""
+    text = " ".join(_COMMENT.sub("", sql).split())
+    numbers: dict[str, int] = {}
+    text = _PARAMETER.sub(lambda name: f"${numbers.setdefault(name[1], len(numbers) + 1)}", text)
+    positions = count(1)
+    text = _POSITION.sub(lambda _: f"${next(positions)}", text)
+    return Query(text.encode(), tuple(numbers))

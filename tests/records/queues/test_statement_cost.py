@@ -235,15 +235,16 @@ class _RollBack(Exception):
 
 def _rows_on_postgres(store: Store, name: str) -> int:
     """Return how many rows the largest node of the plan of a statement has read."""
-    sql = statements.load_for_psycopg("postgres")[name]
+    query = statements.load_numbered("postgres")[name]
     params = _params(statements.load("postgres")[name])
     plans: list[Any] = []
 
     def work(tx: Transaction) -> None:
-        connection: Any = tx._connection  # type: ignore[attr-defined]
-        with connection.pipeline():
-            cursor = connection.execute(f"explain (analyze, format json) {sql}", params)
-            plans.append(cursor.fetchone()[0][0]["Plan"])
+        batch: Any = tx._batch  # type: ignore[attr-defined]
+        text = b"explain (analyze, format json) " + query.text
+        batch.put(query._replace(text=text), [params[name] for name in query.names])
+        ((plan,),) = batch.rows(batch.run()[-1])
+        plans.append(plan[0]["Plan"])
         raise _RollBack
 
     with pytest.raises(_RollBack):

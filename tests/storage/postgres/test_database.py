@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg.pq.abc import PGresult
 
 from tertulia import Source, Store, StoreUnavailable, Usage
 from tertulia.storage.postgres import database
+from tertulia.storage.postgres.batch import Batch
 from tertulia.testing.fault_points import Moment, watch_commits
 from tertulia.testing.fixtures import texts, user_message, wait_until
 from tests.records.store_inspection import log_of
@@ -109,22 +110,21 @@ class TestUnansweredCommit:
             assert texts(store.transcript(session.id)) == ["one", "two"]
             assert store.check() == []
 
-    def test_pipeline_that_cannot_be_ended_counts_as_lost_connection(
+    def test_batch_that_cannot_be_ended_counts_as_lost_connection(
         self, address: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As after a shutdown message of the server, before the closed connection is noticed."""
-        pipelines, failures = database._pipeline, iter(["once"])
+        run, failures = Batch.run, iter(["once"])
 
-        @contextmanager
-        def busy(connection: database.Connection) -> Iterator[None]:
-            with pipelines(connection):
-                yield
+        def busy(batch: Batch) -> list[PGresult]:
+            results = run(batch)
             for _ in failures:
                 raise psycopg.OperationalError("cannot exit pipeline mode while busy")
+            return results
 
         with opened(address) as store:
             session = store.sessions.open(ANNA)
-            monkeypatch.setattr(database, "_pipeline", busy)
+            monkeypatch.setattr(Batch, "run", busy)
             assert store.transcript(session.id).append(user_message("one")) == 1
             assert next(failures, None) is None
             failures = iter(["once more"])

@@ -1,7 +1,7 @@
 """PostgreSQL: many processes on many machines share one set of conversations.
 
-A statement whose result is not needed is sent together with the next query or with the commit (a
-pipeline), because round trips to the server cost most.
+A statement whose result is not needed is sent together with the next query or with the commit (see
+`batch.py`), because round trips to the server cost most.
 
 Statements that need nothing of each other's results (`attempt`) are sent together with the locks of
 their lanes, in one round trip. PostgreSQL takes everything up to the end of a pipeline as one
@@ -25,14 +25,15 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
+from contextlib import contextmanager
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors as pg_errors
 from psycopg.adapt import AdaptersMap
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq.abc import PGresult
 from psycopg.rows import tuple_row
 from psycopg.types.numeric import Int8Dumper
 from psycopg_pool import ConnectionPool, PoolTimeout
@@ -44,21 +45,38 @@ from tertulia.storage import inspection, statements
 from tertulia.storage.base import Params, Progress, Row, StatementLost, Step, Transaction
 from tertulia.storage.handle import DatabaseHandle
 from tertulia.storage.postgres import migrate
+from tertulia.storage.postgres.batch import Batch, BatchConnection
 from tertulia.storage.postgres.errors import FOREIGN, translate_errors
 from tertulia.storage.postgres.notify import Listener, Sender
 from tertulia.storage.postgres.search import to_tsquery, to_tsvector
+from tertulia.storage.statements import Query
 
 T = TypeVar("T")
 log = logging.getLogger("tertulia.storage")
-Connection = psycopg.Connection[Row]
 
-_BEGIN_LANE = "begin isolation level read committed"
+_BEGIN_LANE = Query(b"begin isolation level read committed")
+_BEGIN_SERIALIZABLE = Query(b"begin isolation level serializable")
 _SPACE_SECONDS = 5.0
 # Sorts more than fits into the memory that the statement may use.
 _SORT_IN_FILE = "select count(distinct repeat(md5(n::text), 32)) from generate_series(1, %s) as n"
 _SORTED_BYTES = 32 * 32  # in each row
-_BEGIN_READ = "begin isolation level repeatable read, read only"
-_RETRYABLE = (pg_errors.SerializationFailure, pg_errors.DeadlockDetected)
+_BEGIN_READ = Query(b"begin isolation level repeatable read, read only")
+_COMMIT = Query(b"commit")
+_ROLLBACK = Query(b"rollback")
+# By whether the lock is shared.
+_LOCK = {
+    False: Query(b"select pg_advisory_xact_lock($1)"),
+    True: Query(b"select pg_advisory_xact_lock_shared($1)"),
+}
+_TRY_LOCK = {
+    False: Query(b"select pg_try_advisory_xact_lock($1)"),
+    True: Query(b"select pg_try_advisory_xact_lock_shared($1)"),
+}
+_RETRYABLE = (
+    pg_errors.SerializationFailure,
+    pg_errors.DeadlockDetected,
+    pg_errors.InvalidSqlStatementName,  # the next attempt prepares the statement again
+)
 _DUPLICATE = (pg_errors.UniqueViolation, pg_errors.ExclusionViolation)
 _DUPLICATE_RETRIES = 5
 _POOL_SECONDS = 2.0  # the pool is asked for a connection for so long, then asked again
@@ -78,42 +96,57 @@ _TYPES = AdaptersMap(psycopg.adapters)
 _TYPES.register_dumper(int, Int8Dumper)
 # A marker in statements that read a session. Work in the session's lane locks the row with it, so
 # that this work and work outside of the lane (a reset, for example) wait for each other.
-_ROW_LOCK = "/* row lock */"
+_ROW_LOCK = b"/* row lock */"
 
 
 class PostgresTransaction:
-    """Statements by name on one connection."""
+    """Statements by name on one connection, in the transaction that its batch has begun.
 
-    __slots__ = ("_connection", "_locks", "_sql")
+    `id_at` is the number of the result with the id of the transaction, among those of its batch.
+    """
+
+    __slots__ = ("_batch", "_id_at", "_locks", "_queries", "id")
 
     def __init__(
-        self, connection: Connection, sql: dict[str, str], locks: Locks = _NO_LOCKS
+        self,
+        batch: Batch,
+        queries: Mapping[str, Query],
+        locks: Locks = _NO_LOCKS,
+        *,
+        id_at: int | None = None,
     ) -> None:
-        self._connection = connection
-        self._sql = sql
+        self._batch = batch
+        self._queries = queries
         self._locks = dict(locks)
+        self._id_at = id_at
+        self.id: str | None = None  # None until the first result was received
 
     def run(self, statement: str, params: Params = _NO_PARAMS) -> None:
-        self._execute(statement, params)
+        query = self._queries[statement]
+        self._batch.put(query, [params[name] for name in query.names])
 
     def changed(self, statement: str, params: Params = _NO_PARAMS) -> int:
-        with _pipeline(self._connection):  # leaving it waits for every result
-            cursor = self._execute(statement, params)
-        return cursor.rowcount
+        self.run(statement, params)
+        return self.receive()[-1].command_tuples or 0
 
     def one(self, statement: str, params: Params = _NO_PARAMS) -> Row | None:
-        return self._execute(statement, params).fetchone()
+        rows = self.all(statement, params)
+        return rows[0] if rows else None
 
     def all(self, statement: str, params: Params = _NO_PARAMS) -> list[Row]:
-        return self._execute(statement, params).fetchall()
+        self.run(statement, params)
+        return self._batch.rows(self.receive()[-1])
 
     def many(self, statement: str, rows: Iterable[Params | Row]) -> None:
-        self._connection.cursor().executemany(self._sql[statement], list(rows))
+        query = self._queries[statement]
+        for row in rows:
+            values = [row[name] for name in query.names] if isinstance(row, Mapping) else row
+            self._batch.put(query, values)
 
     def together(self, steps: Sequence[Step]) -> list[list[Row]]:
-        with _pipeline(self._connection):  # leaving it waits for every result
-            cursors = [self._execute(*step) for step in steps]
-        return list(map(_rows, cursors))
+        for step in steps:
+            self.run(*step)
+        return [self._batch.rows(result) for result in self.receive()[-len(steps) :]]
 
     def lock(self, name: str, *, shared: bool = False) -> None:
         """Lock a name; the locks of a transaction are waited for in the order of their numbers.
@@ -128,22 +161,27 @@ class PostgresTransaction:
             return
         wanted = {**self._locks, number: shared}
         if is_held_shared is None and number == max(wanted):
-            self._connection.execute(f"select {_lock_call(shared)}", (number,))
+            self._batch.put(_LOCK[shared], [number])
         else:
-            query = f"select {_lock_call(shared, verb='try_advisory')}"
-            (is_locked,) = self._connection.execute(query, (number,)).fetchone() or (False,)
+            self._batch.put(_TRY_LOCK[shared], [number])
+            ((is_locked,),) = self._batch.rows(self.receive()[-1])
             if not is_locked:
                 raise _NeedsLocks(wanted)
         self._locks = wanted
+
+    def receive(self) -> list[PGresult]:
+        """Send everything that waits, and return the results."""
+        results = self._batch.run()
+        if self._id_at is not None:
+            ((self.id, *_),) = self._batch.rows(results[self._id_at])
+            self._id_at = None
+        return results
 
     def search_entry(self, text: str) -> Any:
         return to_tsvector(text)
 
     def search_query(self, phrases: list[Phrase]) -> str:
         return to_tsquery(phrases)
-
-    def _execute(self, statement: str, params: Params) -> psycopg.Cursor[Row]:
-        return self._connection.execute(self._sql[statement], params)
 
 
 class PostgresDatabase(DatabaseHandle):
@@ -161,16 +199,19 @@ class PostgresDatabase(DatabaseHandle):
     ) -> None:
         super().__init__(public_name(dsn), dsn)
         self._dsn = dsn
-        self._sql = statements.load_for_psycopg(migrate.DIALECT)
-        self._sql_in_lane = {
-            name: sql.replace(_ROW_LOCK, "for update of sessions")
-            for name, sql in self._sql.items()
+        self._queries = statements.load_numbered(migrate.DIALECT)
+        self._queries_in_lane = {
+            name: query._replace(text=query.text.replace(_ROW_LOCK, b"for update of sessions"))
+            for name, query in self._queries.items()
         }
         self._calls = 0
         self._no_calls = threading.Condition()
         self._busy_seconds = busy_seconds
         self._idle_seconds = idle_seconds
-        self._limits = _limits(safe, idle_seconds)
+        limits = _limits(safe, idle_seconds)
+        self._limits = ", ".join(limits)
+        # Statements that are sent at once leave no transaction idle.
+        self._attempt_limits = ", ".join(limits[1:])
         self._space = -_SPACE_SECONDS, True  # when it was looked for, and whether there is enough
         self._listener = Listener(dsn, self._notifier)
         self._sender = Sender(
@@ -181,8 +222,9 @@ class PostgresDatabase(DatabaseHandle):
                 migrate.apply_migrations(connection, self._name)
         except psycopg.Error as problem:
             raise translate_errors(problem, self._name) from problem
-        self._pool: ConnectionPool[Connection] = ConnectionPool(
+        self._pool: ConnectionPool[BatchConnection] = ConnectionPool(
             dsn,
+            connection_class=BatchConnection,
             min_size=1,
             max_size=16,
             # The pool doubles its pauses while the server is down, and would sleep long after it is
@@ -225,10 +267,12 @@ class PostgresDatabase(DatabaseHandle):
             while True:
                 try:
                     with self._connect() as connection, connection.transaction():
-                        tx = PostgresTransaction(connection, self._sql)
+                        tx = PostgresTransaction(connection.batch, self._queries)
                         tx.run("lock_sessions_table")
                         tx.run("lock_other_tables")
-                        return work(tx)
+                        result = work(tx)
+                        tx.receive()
+                        return result
                 except _RETRYABLE as problem:
                     # A deadlock with a transaction that had one of the tables and wanted another.
                     # That transaction has gone on, so try again.
@@ -325,7 +369,7 @@ class PostgresDatabase(DatabaseHandle):
         return is_enough
 
     def check(self) -> list[str]:
-        return self.read(lambda tx: inspection.find_violations(self._sql, tx.all))
+        return self.read(lambda tx: inspection.find_violations(self._queries, tx.all))
 
     def backup(self, target: str, *, progress: Progress | None = None) -> None:
         raise IllegalMove(
@@ -358,7 +402,7 @@ class PostgresDatabase(DatabaseHandle):
                 self._calls -= 1
                 self._no_calls.notify_all()
 
-    def _read(self, read: Callable[[Connection], T]) -> T:
+    def _read(self, read: Callable[[BatchConnection], T]) -> T:
         deadline = time.monotonic() + self._busy_seconds
         while True:
             try:
@@ -372,22 +416,24 @@ class PostgresDatabase(DatabaseHandle):
                 raise translate_errors(problem, self._name) from problem
 
     def _write_once(self, work: Callable[[Transaction], T], locks: Locks, *, is_in_lane: bool) -> T:
-        transaction_id = None
+        tx = None
         with self._pooled_connection() as connection:
+            batch = connection.batch
             try:
-                with _pipeline(connection):
-                    tx, id_cursor = self._begin(connection, locks, is_in_lane=is_in_lane)
-                    result = work(tx)
-                    # Read the id before the commit is sent; usually it has arrived by now, together
-                    # with the result of a query.
-                    transaction_id = (id_cursor.fetchone() or (None,))[0]
-                    connection.execute("commit")
+                tx = self._begin(batch, locks, is_in_lane=is_in_lane)
+                result = work(tx)
+                # Receive the id before the commit is sent; usually it has come by now, together
+                # with the result of a query.
+                if tx.id is None:
+                    tx.receive()
+                batch.put(_COMMIT)
+                batch.run()
             except psycopg.Error as problem:
                 if not _is_lost(connection, problem):
                     self._rollback(connection)
                     raise  # the server refused, and nothing was stored
                 connection.close()
-                if transaction_id is None or not self._was_committed(transaction_id, problem):
+                if tx is None or tx.id is None or not self._was_committed(tx.id, problem):
                     raise _ConnectionLost(problem) from problem
             except BaseException:
                 self._rollback(connection)
@@ -395,19 +441,20 @@ class PostgresDatabase(DatabaseHandle):
             return result
 
     def _attempt(
-        self, connection: Connection, steps: Sequence[Step], lanes: Sequence[str]
+        self, connection: BatchConnection, steps: Sequence[Step], lanes: Sequence[str]
     ) -> list[list[Row]] | None:
-        locks = dict.fromkeys(map(_lock_id, lanes), False)
-        calls = ", ".join([self._limits, *_lock_calls(locks)])
+        batch, queries = connection.batch, self._queries
+        numbers = sorted({*map(_lock_id, lanes)})
         try:
-            with _pipeline(connection):
-                if len(steps) > 1:
-                    connection.execute(_BEGIN_LANE)
-                connection.execute(f"select {calls}", sorted(locks))
-                cursors = [connection.execute(self._sql[name], params) for name, params in steps]
-                if len(steps) > 1:
-                    connection.execute("commit")
-            return list(map(_rows, cursors))
+            if len(steps) > 1:
+                batch.put(_BEGIN_LANE)
+            batch.put(_locking_query(self._attempt_limits, (False,) * len(numbers)), numbers)
+            for name, params in steps:
+                query = queries[name]
+                batch.put(query, [params[parameter] for parameter in query.names])
+            if len(steps) > 1:
+                batch.put(_COMMIT)
+            results = batch.run()
         except FOREIGN as problem:
             if isinstance(problem, psycopg.Error) and _is_lost(connection, problem):
                 connection.close()
@@ -418,17 +465,18 @@ class PostgresDatabase(DatabaseHandle):
         except BaseException:
             connection.close()
             raise
+        first = 2 if len(steps) > 1 else 1
+        return [batch.rows(result) for result in results[first : first + len(steps)]]
 
-    def _begin(
-        self, connection: Connection, locks: Locks, *, is_in_lane: bool
-    ) -> tuple[PostgresTransaction, psycopg.Cursor[Row]]:
-        """Begin a transaction; return it, and the cursor that will hold its id."""
-        connection.execute(_BEGIN_LANE if is_in_lane else "begin isolation level serializable")
-        sql = self._sql_in_lane if is_in_lane else self._sql
+    def _begin(self, batch: Batch, locks: Locks, *, is_in_lane: bool) -> PostgresTransaction:
+        """Begin a transaction."""
+        batch.put(_BEGIN_LANE if is_in_lane else _BEGIN_SERIALIZABLE)
+        numbers = sorted(locks)
         # The limits come first: they hold for the wait for the locks.
-        parts = ["pg_current_xact_id()::text", self._limits, *_lock_calls(locks)]
-        cursor = connection.execute(f"select {', '.join(parts)}", sorted(locks))
-        return PostgresTransaction(connection, sql, locks), cursor
+        columns = f"pg_current_xact_id()::text, {self._limits}"
+        batch.put(_locking_query(columns, tuple(locks[number] for number in numbers)), numbers)
+        queries = self._queries_in_lane if is_in_lane else self._queries
+        return PostgresTransaction(batch, queries, locks, id_at=1)
 
     def _terminate_stalled(self) -> None:
         """Terminate our transactions whose process has sent nothing for the time of a lease.
@@ -443,20 +491,23 @@ class PostgresDatabase(DatabaseHandle):
             error = translate_errors(problem, self._name)
             log.warning("could not terminate stalled backends: %s", error)
 
-    def _read_once(self, work: Callable[[Transaction], T], connection: Connection) -> T:
+    def _read_once(self, work: Callable[[Transaction], T], connection: BatchConnection) -> T:
+        batch = connection.batch
         with self._reading(connection):
-            with _pipeline(connection):
-                connection.execute(_BEGIN_READ)
-                result = work(PostgresTransaction(connection, self._sql))
-                connection.execute("commit")
+            batch.put(_BEGIN_READ)
+            result = work(PostgresTransaction(batch, self._queries))
+            batch.put(_COMMIT)
+            batch.run()
             return result
 
-    def _query_once(self, statement: str, params: Params, connection: Connection) -> list[Row]:
+    def _query_once(self, statement: str, params: Params, connection: BatchConnection) -> list[Row]:
+        batch, query = connection.batch, self._queries[statement]
         with self._reading(connection):
-            return connection.execute(self._sql[statement], params).fetchall()
+            batch.put(query, [params[name] for name in query.names])
+            return batch.rows(batch.run()[-1])
 
     @contextmanager
-    def _reading(self, connection: Connection) -> Iterator[None]:
+    def _reading(self, connection: BatchConnection) -> Iterator[None]:
         """Leave the connection usable if the block fails; say so if it was lost."""
         try:
             yield
@@ -497,14 +548,14 @@ class PostgresDatabase(DatabaseHandle):
         )
 
     @contextmanager
-    def _pooled_connection(self) -> Iterator[Connection]:
+    def _pooled_connection(self) -> Iterator[BatchConnection]:
         connection = self._take_connection()
         try:
             yield connection
         finally:
             self._pool.putconn(connection)
 
-    def _take_connection(self) -> Connection:
+    def _take_connection(self) -> BatchConnection:
         """Take a connection from the pool, in several attempts: each makes the pool try to connect.
 
         Raise PoolTimeout after `busy_seconds`.
@@ -519,8 +570,8 @@ class PostgresDatabase(DatabaseHandle):
                     message = f"no connection was free after {self._busy_seconds:g} seconds"
                     raise PoolTimeout(message) from None
 
-    def _connect(self) -> Connection:
-        return psycopg.connect(self._dsn, **self._connect_options())
+    def _connect(self) -> BatchConnection:
+        return BatchConnection.connect(self._dsn, **self._connect_options())
 
     def _connect_options(self) -> dict[str, Any]:
         """Return the arguments for a connection.
@@ -541,20 +592,15 @@ class PostgresDatabase(DatabaseHandle):
             "tcp_user_timeout": timeout * 1000,
         }
 
-    def _rollback(self, connection: Connection) -> None:
+    def _rollback(self, connection: BatchConnection) -> None:
+        batch = connection.batch
+        batch.clear()
         if not connection.closed and connection.info.transaction_status != 0:
             try:
-                # Not the statement "rollback": the method also makes psycopg forget its prepared
-                # statements. After a failure in a pipeline, the server skipped preparing the
-                # statements behind it.
-                connection.rollback()
+                batch.put(_ROLLBACK)
+                batch.run()
             except psycopg.OperationalError:
                 connection.close()
-
-
-def _rows(cursor: psycopg.Cursor[Row]) -> list[Row]:
-    """Return the rows of a statement; none for one that returns no rows."""
-    return cursor.fetchall() if cursor.description is not None else []
 
 
 class _NeedsLocks(Exception):
@@ -573,7 +619,7 @@ class _ConnectionLost(Exception):
         self.cause = cause
 
 
-def _is_lost(connection: Connection, problem: psycopg.Error) -> bool:
+def _is_lost(connection: BatchConnection, problem: psycopg.Error) -> bool:
     """Return whether a connection is unusable, even if psycopg does not know it yet.
 
     A server that shuts down sends an error first. In a pipeline that error comes among the results,
@@ -584,15 +630,7 @@ def _is_lost(connection: Connection, problem: psycopg.Error) -> bool:
     return isinstance(problem, psycopg.OperationalError) and problem.sqlstate is None
 
 
-def _pipeline(connection: Connection) -> AbstractContextManager[object]:
-    """Return a pipeline: a result is waited for only when it is needed.
-
-    A libpq before 14 has no pipelines and waits for every statement.
-    """
-    return connection.pipeline() if psycopg.capabilities.has_pipeline() else nullcontext()
-
-
-def _limits(safe: bool, idle_seconds: float) -> str:
+def _limits(safe: bool, idle_seconds: float) -> list[str]:
     """Return the columns of a query that set the time limits and the durability of a write.
 
     A process that is stopped or cut off in the middle of a write must not keep its locks for longer
@@ -604,16 +642,17 @@ def _limits(safe: bool, idle_seconds: float) -> str:
     settings = [f"set_config('{name}', '{value}', true)" for name, value in limits.items()]
     if not safe:
         settings.append("set_config('synchronous_commit', 'off', true)")
-    return ", ".join(settings)
+    return settings
 
 
-def _lock_call(shared: bool, *, verb: str = "advisory") -> str:
-    return f"pg_{verb}_xact_lock{'_shared' if shared else ''}(%s)"
-
-
-def _lock_calls(locks: Locks) -> list[str]:
-    """Return the calls that take locks, in the order of their numbers."""
-    return [_lock_call(locks[number]) for number in sorted(locks)]
+@lru_cache(maxsize=256)
+def _locking_query(columns: str, shared: tuple[bool, ...]) -> Query:
+    """Return a query of some columns that takes locks after them, in the order of its values."""
+    calls = [
+        f"pg_advisory_xact_lock{'_shared' if is_shared else ''}(${number})"
+        for number, is_shared in enumerate(shared, 1)
+    ]
+    return Query(f"select {', '.join([columns, *calls])}".encode())
 
 
 def _lock_id(name: str) -> int:
@@ -645,13 +684,13 @@ def _without_quotes(problem: psycopg.Error) -> str:
     return re.sub(r'"[^"]*"', "…", " ".join(str(problem).split()))
 
 
-def _write_temporary_file(size: int, connection: Connection) -> None:
+def _write_temporary_file(size: int, connection: BatchConnection) -> None:
     """Let the server write a temporary file; it is on the disk of the database by default."""
     with connection.transaction():
         connection.execute("set local work_mem = '64kB'")
         connection.execute(_SORT_IN_FILE, (size // _SORTED_BYTES,))
 
 
-def _size(connection: Connection) -> int:
+def _size(connection: BatchConnection) -> int:
     row = connection.execute("select pg_database_size(current_database())").fetchone()
     return int(row[0]) if row else 0
