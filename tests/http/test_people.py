@@ -20,6 +20,13 @@ def test_stranger_is_approved_by_code(tmp_path: Path) -> None:
             raised = client.put("/people/telegram:9/role", json={"role": "owner"}).json()
             assert raised["role"] == "owner"
             assert "telegram:9" in client.get("/people").text
+            events = client.get("/people/events", params={"person": "telegram:9"}).json()["items"]
+            assert [(event["kind"], event["by"]) for event in events] == [
+                ("role", "token:root"),
+                ("approved", "token:root"),
+            ]
+        with server.client("ana") as client:
+            assert client.get("/people/events").status_code == 403
 
 
 def test_stranger_is_refused(tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ from tertulia.records.listeners import LEASE_SECONDS, Connection, ListenerLease
 from tertulia.records.mcp_pins import Definitions, PinnedTools
 from tertulia.records.nodes import AccountLease, Node
 from tertulia.records.people import Pairing, Person, Role
+from tertulia.records.people_events import PeopleEvent
 from tertulia.records.processes import Identity, Process, ProcessState
 from tertulia.records.queues import inbox as sync_inbox
 from tertulia.records.queues import memory_flushes as sync_memory_flushes
@@ -74,10 +75,12 @@ from tertulia.records.search import Hit
 from tertulia.records.sessions import sessions as sync_sessions
 from tertulia.records.sessions.last_words import LastWords
 from tertulia.records.sessions.session_events import SessionEvent
+from tertulia.records.sessions.sessions import TurnRequest
 from tertulia.records.transcript import transcript as sync_transcript
 from tertulia.records.transcript.account_rows import HistoryAccount
 from tertulia.records.transcript.revisions import Revision
 from tertulia.records.transcript.windows import RevisionChange, TranscriptWindow
+from tertulia.records.turns.newest import NewestTurn
 from tertulia.records.usage import BudgetState, DayGrouping, DayUsage, Grouping, UsageTotal
 from tertulia.storage.base import Progress
 
@@ -236,6 +239,16 @@ class Sessions:
     ) -> Page[SessionEvent]:
         """Return a page of what happened to a session, newest first; raise `NotFound`."""
         return await self.executor.run(self.sync.events, session_id, limit=limit, cursor=cursor)
+
+    async def newest_turn(self, session_id: str) -> NewestTurn | None:
+        """Return the newest turn of a session, None if it had none; raise `NotFound`."""
+        return await self.executor.run(self.sync.newest_turn, session_id)
+
+    async def record_request(
+        self, session_id: str, kind: TurnRequest, *, by: str | None = None
+    ) -> None:
+        """Record that somebody asked to stop the newest turn, or to have it answered again."""
+        await self.executor.run(self.sync.record_request, session_id, kind, by=by)
 
     async def after(self, session_id: str, *, limit: int = 10) -> list[Session]:
         """Return the sessions that began after this one or were forked from it, newest first."""
@@ -502,9 +515,21 @@ class People:
         """
         await self.executor.run(self.sync.set_zone, person, zone)
 
-    async def set_role(self, person: str, role: Role) -> None:
-        """Set the role of a person; raise `NotFound` for an unknown person."""
-        await self.executor.run(self.sync.set_role, person, role)
+    async def set_role(self, person: str, role: Role, *, by: str | None = None) -> None:
+        """Set the role of a person; raise `NotFound` for an unknown person.
+
+        `by` is who does it, for `events`.
+        """
+        await self.executor.run(self.sync.set_role, person, role, by=by)
+
+    async def events(
+        self, *, person: str | None = None, limit: int = 50, cursor: str | None = None
+    ) -> Page[PeopleEvent]:
+        """Return a page of what was decided about people, newest first, and who decided it.
+
+        With a `person`, an identity or user id, only about them.
+        """
+        return await self.executor.run(self.sync.events, person=person, limit=limit, cursor=cursor)
 
     async def role_of(self, source: Source) -> Role:
         """Return the role of a source's user: owner on the terminal, guest if unknown."""
@@ -539,21 +564,23 @@ class People:
         """
         return await self.executor.run(self.sync.approve, code, role=role, by=by)
 
-    async def approve_person(self, person: str, *, role: Role = "member") -> Person:
+    async def approve_person(
+        self, person: str, *, role: Role = "member", by: str | None = None
+    ) -> Person:
         """Give a person who asks to be let in a role, without their code, and return the person.
 
         The code proves who shows it; an identity proves nothing, for names are chosen freely. Call
         this only for somebody who sees the identity that the platform gives. Raise `NotFound` if
         that person does not ask.
         """
-        return await self.executor.run(self.sync.approve_person, person, role=role)
+        return await self.executor.run(self.sync.approve_person, person, role=role, by=by)
 
-    async def refuse(self, person: str) -> None:
+    async def refuse(self, person: str, *, by: str | None = None) -> None:
         """Refuse a person who asks to be let in: their code ends, and for a day they get no other.
 
         Raise `NotFound` if that person does not ask.
         """
-        await self.executor.run(self.sync.refuse, person)
+        await self.executor.run(self.sync.refuse, person, by=by)
 
     async def offer_link(self, source: Source) -> str:
         """Return a code that links this direct message with the chat where it is typed.
@@ -655,12 +682,14 @@ class Inbox:
         lease_seconds: float = 60,
         per_person: int | None = None,
         running: Mapping[str, int] = MappingProxyType({}),
+        worker: str | None = None,
     ) -> list[InboxItem]:
         """Claim the oldest waiting message of each conversation that has no claimed one.
 
         Claims go round the people, so that nobody waits for all messages of another. `running` are
         the turns that run already, by `claim_person`; nobody gets more than `per_person` of them.
-        Renew a claim that takes longer than the lease, or another worker gets the message.
+        Renew a claim that takes longer than the lease, or another worker gets the message. The name
+        of the `worker` is stored for people to look at.
         """
         return await self.executor.run_batched(
             self.sync.claim,
@@ -668,6 +697,7 @@ class Inbox:
             lease_seconds=lease_seconds,
             per_person=per_person,
             running=running,
+            worker=worker,
         )
 
     async def wait(

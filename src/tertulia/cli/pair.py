@@ -82,7 +82,7 @@ def approve(options: CommandOptions, code: str, role: Literal["member", "owner"]
 def refuse(options: CommandOptions, person_id: str) -> None:
     """Refuse PERSON, such as telegram:42, who asks to write: no new code for a day."""
     with locations.open_existing_store(options) as store:
-        store.people.refuse(person_id)
+        store.people.refuse(person_id, by="local")
     sentence = f"{output.display_line(person_id, 80)} is refused, and gets no new code for a day."
     output.print_result(options, {"id": person_id}, sentence)
 
@@ -94,7 +94,7 @@ def refuse(options: CommandOptions, person_id: str) -> None:
 def revoke(options: CommandOptions, person_id: str) -> None:
     """Stop allowing PERSON, such as telegram:42, to write. Their messages are kept."""
     with locations.open_existing_store(options) as store:
-        store.people.set_role(person_id, "guest")
+        store.people.set_role(person_id, "guest", by="local")
         person = store.people.get(person_id)
     assert person is not None
     output.print_result(options, to_dict(person), f"{_display_name(person)} may no longer write.")

@@ -49,7 +49,7 @@ def list_(options: CommandOptions, role: Role | None, limit: int) -> None:
 def role(options: CommandOptions, person_id: str, new_role: Role) -> None:
     """Give PERSON, such as telegram:42, the ROLE owner, member or guest."""
     with locations.open_existing_store(options) as store:
-        store.people.set_role(person_id, new_role)
+        store.people.set_role(person_id, new_role, by="local")
         person = store.people.get(person_id)
     if person is None:
         raise NotFound(

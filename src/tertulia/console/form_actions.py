@@ -168,6 +168,8 @@ ACTIONS: dict[str, Action] = {
         operation="compact_transcript", path=_ID, text="The older messages were summed up.",
         undo=_restore_before,
     ),
+    "stop": Action(operation="stop_turn", path=_ID, text="The answer is being stopped."),
+    "retry": Action(operation="retry_turn", path=_ID, text="It is answered again."),
     "say": Action(operation="post_message", path=("chat",), text=""),
     "settle": Action(
         operation="settle_delivery", path=_ID, text="The delivery was settled.",

@@ -18,7 +18,8 @@ import msgspec
 from markupsafe import Markup
 from starlette.requests import Request
 
-from tertulia.console.environment import render_block, render_template
+from tertulia.console.environment import load_macro, render_block, render_template
+from tertulia.core.session import Session
 from tertulia.core.source import Source
 from tertulia.http.app import Api
 from tertulia.http.auth import Caller
@@ -31,13 +32,17 @@ _DIGEST_LENGTH = 8
 
 
 class PageCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A request for a page by a signed-in person. `path` and `query` are those of the page."""
+    """A request for a page by a signed-in person. `path` and `query` are those of the page.
+
+    `sessions` are those that were read for it already.
+    """
 
     api: Api
     caller: Caller
     request: Request
     path: dict[str, str]
     query: dict[str, str]
+    sessions: dict[str, Session] = msgspec.field(default_factory=dict)
 
     async def operate(
         self,
@@ -50,8 +55,9 @@ class PageCall(msgspec.Struct, frozen=True, kw_only=True):
         """Run an operation of the HTTP API for this person, and return its value."""
         values = {name: value for name, value in query.items() if value not in (None, "")}
         return await call_operation(
-            self.api, operation, self.caller, self.request, path=path, query=values, body=body
-        )
+            self.api, operation, self.caller, self.request, path=path, query=values, body=body,
+            sessions=self.sessions,
+        )  # fmt: skip
 
     def choose(self, *names: str) -> dict[str, str]:
         """Return the parameters of the address that have these names, if they are set."""
@@ -69,7 +75,7 @@ class ConsolePage(msgspec.Struct, frozen=True, kw_only=True):
     """One page. `section` is its entry in the navigation.
 
     `live` are the blocks that are sent again when they change. `rows` names the list in the loaded
-    values whose items are rows; each has an `id` and is shown by the template `row_template`.
+    values whose items are rows; each has an `id` and is shown by the macro of `row_template`.
     `part` names a block that the page can be asked for alone, by `?part=`. What a page shows may
     change without a change of the store, such as a node that becomes silent: it is loaded again
     after `ages` seconds.
@@ -146,12 +152,10 @@ class LoadedPage:
         parts = {}
         if self.page.rows is not None:
             items = {str(item.id): item for item in self.values[self.page.rows]}
+            render_row = load_macro(self.page.row_template, "row_html")
             for number in rows:
                 item = items.get(number)
-                row = "" if item is None else render_template(
-                    self.page.row_template, {**context, "row": item}
-                )  # fmt: skip
-                parts[f"row-{number}"] = row
+                parts[f"row-{number}"] = "" if item is None else render_row(item, context)
             added = sum(number not in rows for number in items)
             gone = sum(number not in items for number in rows)
             newer = {**context, "added": added, "gone": gone}
@@ -224,6 +228,7 @@ def partials(parts: Mapping[str, str], *, swap: str = "innerMorph") -> str:
 async def load_page(page: ConsolePage, call: PageCall) -> LoadedPage:
     """Check the role of the caller, and load the values of a page."""
     call.caller.require_role(page.role)
+    call = msgspec.structs.replace(call, sessions={})  # an action may have changed one
     return LoadedPage(page, call, await page.load(call))
 
 

@@ -17,6 +17,7 @@ async def load_people(call: PageCall) -> dict[str, Any]:
         pairings=call.operate("list_pairings"),
         people=call.operate("list_people", query=query),
         usage=call.operate("sum_usage", query={"by": "person"}),
+        events=call.operate("list_people_events", query={"limit": 20, **call.choose("cursor")}),
     )
     people = values["people"].items
     return {
@@ -25,6 +26,8 @@ async def load_people(call: PageCall) -> dict[str, Any]:
         "next": people[-1].id if len(people) == _LIMIT else None,
         "spent": values["usage"].sums,
         "roles": ROLES,
+        "events": values["events"].items,
+        "older_events": values["events"].next,
         "role": call.query.get("role", ""),
     }
 

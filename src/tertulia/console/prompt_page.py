@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tertulia.console.page_definition import ConsolePage, PageCall, gather_values
+from tertulia.console.page_definition import ConsolePage, PageCall
 from tertulia.core.text.display_safe import display_json, display_line
 
 _ROWS: Final = 120
@@ -39,13 +39,10 @@ async def load_prompt(call: PageCall) -> dict[str, Any]:
         "max_tokens": settings.history_tokens,
         "timestamps": settings.timestamps,
     }
-    values = await gather_values(
-        session=call.operate("get_session", path=call.path),
-        account=call.operate("account_history", path=call.path, query={**defaults, **options}),
-    )
-    account = values["account"]
+    session = await call.operate("get_session", path=call.path)
+    account = await call.operate("account_history", path=call.path, query={**defaults, **options})
     return {
-        "session": values["session"],
+        "session": session,
         "account": account,
         "lines": [_line(row) for row in account.rows],
         "messages": history_texts(account.items),

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
+
+import msgspec
 
 from tertulia.console.page_definition import ConsolePage, PageCall, gather_values
 from tertulia.console.transcript_entries import show_entries
-from tertulia.core.session import STATES
+from tertulia.core.message import ASSISTANT
+from tertulia.core.session import STATES, Session
+from tertulia.http.auth import API
 from tertulia.platforms.registry import PLATFORMS
+from tertulia.records.turns.newest import NewestTurn
 
 _WINDOW: Final = 60
 # Names of calls that make a revision, as people say it.
@@ -22,7 +28,15 @@ KINDS: Final = {
     "undo": "Messages were taken back", "redo": "Messages were brought back",
     "edit": "A message was edited", "remove": "A message was removed", "restore": "Restored",
     "compact": "Older messages were summed up", "forked": "Forked",
+    "stop": "The answer was to be stopped", "retry": "The last message was to be answered again",
 }  # fmt: skip
+
+
+class TurnStep(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a turn has come: the number of its model call, and the tools called before."""
+
+    number: int
+    calls: str
 
 
 async def load_sessions(call: PageCall) -> dict[str, Any]:
@@ -45,19 +59,23 @@ async def load_sessions(call: PageCall) -> dict[str, Any]:
 async def load_transcript(call: PageCall) -> dict[str, Any]:
     """Load a window of a transcript: the newest messages, or those that the address names."""
     query = {"newest": _WINDOW, **call.choose("before", "after", "around", "revision")}
+    session = await call.operate("get_session", path=call.path)
     values = await gather_values(
-        session=call.operate("get_session", path=call.path),
         window=call.operate("read_transcript", path=call.path, query=query),
+        view=call.operate("read_turn", path=call.path),
     )
-    window = values["window"]
+    window, turn = values["window"], values["view"].turn
     full = call.query.get("full", "")
     return {
-        "session": values["session"],
+        "turn": turn,
+        "step": None if turn is None or not turn.is_running else _step(window.items, turn.number),
+        "can_retry": _can_retry(session, turn),
+        "session": session,
         "window": window,
         "entries": await show_entries(
             window.items,
             full=int(full) if full.isdigit() else None,
-            person=values["session"].origin.user_name,
+            person=session.origin.user_name,
         ),
         "total": window.before + len(window.items) + window.after,
         "tab": "transcript",
@@ -65,21 +83,38 @@ async def load_transcript(call: PageCall) -> dict[str, Any]:
     }
 
 
+def _step(entries: Sequence[Any], turn: int) -> TurnStep:
+    """Return how far a turn has come, from its messages in the window."""
+    answers = [entry for entry in entries if entry.turn == turn and entry.role == ASSISTANT]
+    calls = answers[-1].body.get("tool_calls") if answers else None
+    functions = [
+        each.get("function")
+        for each in (calls if isinstance(calls, list) else ())
+        if isinstance(each, Mapping)
+    ]
+    names = [str(each.get("name")) for each in functions if isinstance(each, Mapping)]
+    return TurnStep(number=len(answers) + 1, calls=", ".join(names))
+
+
+def _can_retry(session: Session, turn: NewestTurn | None) -> bool:
+    """Return whether its last message can be answered again now."""
+    is_current = session.ended_at is None and session.origin.platform != API
+    return is_current and turn is not None and not turn.can_be_stopped
+
+
 async def load_why(call: PageCall) -> dict[str, Any]:
     """Load why a session began, goes on or ended."""
     why = await call.operate(
         "read_why", path=call.path, query={"limit": 100, **call.choose("cursor")}
     )
-    return {"why": why, "session": why.session, "tab": "why", "kinds": KINDS, "words": {}}
+    return {"why": why, "session": why.session, "tab": "why", "kinds": KINDS}
 
 
 async def load_revisions(call: PageCall) -> dict[str, Any]:
     """Load the revisions of a transcript, and what the chosen one showed."""
-    values = await gather_values(
-        session=call.operate("get_session", path=call.path),
-        revisions=call.operate("list_revisions", path=call.path, query={"limit": 200}),
-    )
-    revisions = values["revisions"].items
+    session = await call.operate("get_session", path=call.path)
+    page = await call.operate("list_revisions", path=call.path, query={"limit": 200})
+    revisions = page.items
     number = call.query.get("n", "")
     current = next((each for each in revisions if each.is_current), None)
     chosen = next((each for each in revisions if str(each.number) == number), current)
@@ -87,10 +122,9 @@ async def load_revisions(call: PageCall) -> dict[str, Any]:
     if chosen is not None:
         query = {"newest": _WINDOW, "revision": chosen.number}
         window = await call.operate("read_transcript", path=call.path, query=query)
-        person = values["session"].origin.user_name
-        entries = await show_entries(window.items, person=person)
+        entries = await show_entries(window.items, person=session.origin.user_name)
     return {
-        "session": values["session"],
+        "session": session,
         "revisions": revisions,
         "chosen": chosen,
         "entries": entries,

@@ -17,6 +17,8 @@ from tertulia.records.people import ROLES, Role
 
 # The platforms on which the holder of a token writes; the account of a source is the token's name.
 TOKEN_PLATFORMS: Final = ("api", "web")
+# Programs that wait for their answers: nothing can be sent to them afterwards.
+CALLERS: Final = "api"
 
 Verdict = Literal["welcome", "stranger", "ignored"]
 

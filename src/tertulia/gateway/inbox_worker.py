@@ -21,11 +21,14 @@ class InboxWorker(Worker[InboxItem]):
         store: aio.Store,
         run: Callable[[InboxItem], Coroutine[Any, Any, None]],
         slots: TurnSlots,
+        *,
+        node: str | None = None,
     ) -> None:
         super().__init__("inbox", store.inbox, run, 0, lease=store.settings.lease_seconds)
         self._inbox = store.inbox
         self._slots = slots
         self._started = 0
+        self._node = node
 
     async def claim_and_start(self) -> None:
         """Wait for a slot and for a message, claim what is due, and start a task for each."""
@@ -55,6 +58,7 @@ class InboxWorker(Worker[InboxItem]):
                     lease_seconds=self._lease,
                     per_person=self._slots.per_person,
                     running=dict(self._slots.running),
+                    worker=self._node,
                 )
                 await self._start_claimed(claim)
         finally:

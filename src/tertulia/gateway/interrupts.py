@@ -18,6 +18,7 @@ from tertulia import aio
 from tertulia.core import cursor
 from tertulia.errors import Error, StaleWrite
 from tertulia.gateway import commands, replies
+from tertulia.gateway.access import CALLERS
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.records.queues.inbox import InboxItem
 
@@ -103,9 +104,10 @@ class Interrupts:
 
     async def _settle_stop(self, item: InboxItem) -> None:
         """Answer and settle a /stop that had its effect: it must not end the next turn too."""
-        await self._store.outbox.put(
-            replies.STOPPED, "origin", origin=item.source, delivery=replies.reply_key(item),
-            node=item.node,
-        )  # fmt: skip
+        if item.source.platform != CALLERS:
+            await self._store.outbox.put(
+                replies.STOPPED, "origin", origin=item.source, delivery=replies.reply_key(item),
+                node=item.node,
+            )  # fmt: skip
         with contextlib.suppress(StaleWrite):
             await self._store.inbox.dismiss(item)

@@ -88,7 +88,7 @@ def run_pair(store: Store, source: Source, argument: str) -> str:
     people = store.people
     action, _, person_id = argument.partition(" ")
     if action == "refuse":
-        people.refuse(person_id.strip())
+        people.refuse(person_id.strip(), by=people.person_of(source) or "owner")
         refused = clean_for_prompt(person_id, 80)
         return f"{refused} is refused, and gets no new code for a day."
     if argument:

@@ -133,13 +133,13 @@ class Pipeline:
         self._intake = IntakeLimits(settings)
         self.slots = TurnSlots(settings.turns, settings.turns_per_person)
         self.responders: list[Responder] = []
-        self.inbox_worker = InboxWorker(store, self.answer, self.slots)
+        self.node = node_name()
+        self.inbox_worker = InboxWorker(store, self.answer, self.slots, node=self.node)
         run = ScheduleRunner(self, adapters, folder).run
         self.schedule_worker = Worker("schedule", store.schedules, run, MAX_RUNS, lease=lease)
         self.media_fetcher = MediaFetcher(store, adapters, settings)
         self.media_preparer = MediaPreparer(store, settings.media)
         self.describer = describer
-        self.node = node_name()
         self.pauses = AccountPauses()
         self.delivery_worker = DeliveryWorker(store, adapters, settings, self.pauses)
         self.reporter = ConnectionReporter(
@@ -619,6 +619,8 @@ class Pipeline:
 
         `replaces` is the draft of an answer that will not come.
         """
+        if item.source.platform == access.CALLERS:
+            return
         await self.store.outbox.put(
             text, "origin", origin=item.source, session_id=about,
             delivery=key or replies.reply_key(item), is_plain=True, replaces=replaces,

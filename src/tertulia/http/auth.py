@@ -149,9 +149,12 @@ class RefusalDelay:
 class Scope:
     """The part of the store one caller may see: everything for the owner, else their own."""
 
-    def __init__(self, store: aio.Store, caller: Caller) -> None:
+    def __init__(
+        self, store: aio.Store, caller: Caller, sessions: dict[str, Session] | None = None
+    ) -> None:
         self._store = store
         self.caller = caller
+        self._sessions = {} if sessions is None else sessions
 
     def own_view(self, platform: str) -> PersonView:
         """Return the caller's own sessions on a platform."""
@@ -159,6 +162,12 @@ class Scope:
 
     async def require_session(self, session_id: str) -> Session:
         """Return a session; raise `NotFound` if it is absent or the caller may not see it."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            session = self._sessions[session_id] = await self._read_session(session_id)
+        return session
+
+    async def _read_session(self, session_id: str) -> Session:
         if self.caller.is_owner:
             return await self._store.sessions.require(session_id)
         for platform in TOKEN_PLATFORMS:

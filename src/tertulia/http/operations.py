@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 
+from tertulia.core.session import Session
 from tertulia.errors import ConfigError
 from tertulia.http import (
     approvals,
@@ -31,6 +32,7 @@ from tertulia.http import (
     processes,
     revisions,
     schedules,
+    session_turns,
     sessions,
     traces,
     turns,
@@ -49,6 +51,7 @@ TABLE: tuple[Operation, ...] = (
     *openai_api.TABLE,
     *sessions.TABLE,
     *revisions.TABLE,
+    *session_turns.TABLE,
     *why.TABLE,
     *schedules.TABLE,
     *processes.TABLE,
@@ -79,6 +82,7 @@ async def call_operation(
     path: Mapping[str, str] = _NOTHING,
     query: Mapping[str, Any] = _NOTHING,
     body: Mapping[str, Any] | None = None,
+    sessions: dict[str, Session] | None = None,
 ) -> Any:
     """Run the operation of that name for a caller, and return its value.
 
@@ -87,7 +91,8 @@ async def call_operation(
 
     `query` and `body` may hold the texts of an address or a form ("50", "true"): they are converted
     as the operation declares. `request` is the request that the call is made for; an operation that
-    streams reads its headers.
+    streams reads its headers. Calls that belong together, such as those of one page, share a dict
+    of `sessions`, and each session is read once.
 
     Raises what the operation raises, `AccessDenied` if the caller's role is too low, `ConfigError`
     for a wrong query or body. `tertulia.http.errors.error_detail` and `status_of` turn any of them
@@ -105,5 +110,6 @@ async def call_operation(
         path=dict(path),
         query=None if operation.query is None else convert_fields(query, operation.query),
         body=None if operation.body is None else convert_fields(body or {}, operation.body),
+        sessions=sessions,
     )
     return await operation.act(call)

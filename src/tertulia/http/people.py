@@ -7,11 +7,13 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from tertulia.core.session import Page
 from tertulia.errors import ConfigError, IllegalMove, NotFound
 from tertulia.http.auth import API
-from tertulia.http.parameters import Count, Text
+from tertulia.http.parameters import Count, Cursor, Text
 from tertulia.http.routing import ApiCall, Operation
 from tertulia.records.people import Pairing, Person, Role
+from tertulia.records.people_events import PeopleEvent
 
 
 class PeopleQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +49,14 @@ class RoleRequest(msgspec.Struct, frozen=True):
     role: Role
 
 
+class PeopleEventQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """With a `person`, an identity or user id, only what was decided about them."""
+
+    person: Text | None = None
+    limit: Count = 50
+    cursor: Cursor | None = None
+
+
 async def list_people(call: ApiCall) -> PeoplePage:
     query: PeopleQuery = call.query
     persons = await call.api.store.people.find(
@@ -62,11 +72,18 @@ async def set_role(call: ApiCall) -> Person:
         raise IllegalMove(
             "The role of a token comes from the configuration.", hint="Change it under http.tokens."
         )
-    await people.set_role(call.path["person"], call.body.role)
+    await people.set_role(call.path["person"], call.body.role, by=call.actor)
     person: Person | None = await people.get(call.path["person"])
     if person is None:
         raise NotFound(f"There is no person {call.path['person']!r}.", hint="See GET /people.")
     return person
+
+
+async def list_people_events(call: ApiCall) -> Page[PeopleEvent]:
+    query: PeopleEventQuery = call.query
+    return await call.api.store.people.events(
+        person=query.person, limit=query.limit, cursor=query.cursor
+    )
 
 
 async def list_pairings(call: ApiCall) -> PairingList:
@@ -79,18 +96,23 @@ async def approve_pairing(call: ApiCall) -> Person:
     if body.code is not None and body.person is None:
         return await people.approve(body.code, role=body.role, by=call.actor)
     if body.person is not None and body.code is None:
-        return await people.approve_person(body.person, role=body.role)
+        return await people.approve_person(body.person, role=body.role, by=call.actor)
     raise ConfigError("A person is approved by code or identity.", hint="Give code or person.")
 
 
 async def refuse_pairing(call: ApiCall) -> None:
-    await call.api.store.people.refuse(call.body.person)
+    await call.api.store.people.refuse(call.body.person, by=call.actor)
 
 
 TABLE = (
     Operation(
         method="GET", path="/people", summary="List people, by identity.",
         act=list_people, role="owner", query=PeopleQuery, answer=PeoplePage,
+    ),
+    Operation(
+        method="GET", path="/people/events", act=list_people_events, role="owner",
+        query=PeopleEventQuery, answer=Page[PeopleEvent],
+        summary="List what was decided about people, newest first, and who decided it.",
     ),
     Operation(
         method="PUT", path="/people/{person}/role", summary="Set the role of a person.",

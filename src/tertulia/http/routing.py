@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 
 class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One request, authenticated and decoded."""
+    """One request, authenticated and decoded.
+
+    Calls that are made for one page share `sessions`: what one has read, the next need not.
+    """
 
     api: Api
     caller: Caller
@@ -37,6 +40,7 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
     path: dict[str, str]
     query: Any = None
     body: Any = None
+    sessions: dict[str, Session] | None = None
 
     @property
     def actor(self) -> str:
@@ -45,7 +49,7 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def scope(self) -> Scope:
-        return Scope(self.api.store, self.caller)
+        return Scope(self.api.store, self.caller, self.sessions)
 
     async def session(self) -> Session:
         """Return the session in the path; raise `NotFound` if the caller may not see it."""

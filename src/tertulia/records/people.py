@@ -15,11 +15,13 @@ import msgspec
 
 from tertulia.core import keys, pairing_code, validate
 from tertulia.core.message import to_json
+from tertulia.core.session import Page
 from tertulia.core.settings import require_zone as zone_named
 from tertulia.core.source import Source
 from tertulia.errors import AccessDenied, ConfigError, IllegalMove, NotFound
-from tertulia.records import codes, links, session_rows
+from tertulia.records import codes, links, people_events, session_rows
 from tertulia.records.links import LinkedChat, PendingLink, shared_key
+from tertulia.records.people_events import PeopleEvent
 from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
@@ -93,10 +95,40 @@ class People:
             zone_named(zone)
         self._set("person_set_zone", person, "zone", zone)
 
-    def set_role(self, person: str, role: Role) -> None:
-        """Set the role of a person; raise `NotFound` for an unknown person."""
+    def set_role(self, person: str, role: Role, *, by: str | None = None) -> None:
+        """Set the role of a person; raise `NotFound` for an unknown person.
+
+        `by` is who does it, for `events`.
+        """
         _check_role(role)
-        self._set("person_set_role", person, "role", role)
+        now = self._context.clock.now()
+
+        def work(tx: Transaction) -> bool:
+            identity = resolve_person(tx, person, None)
+            row = tx.one("person_get", {"person": identity})
+            if row is None:
+                return False
+            tx.run("person_set_role", {"person": identity, "role": role})
+            detail = {"role": role, "before": _to_person(row).role}
+            people_events.record_event(tx, identity, now, "role", detail, by=by)
+            return True
+
+        if not self._db.write(work):
+            raise _unknown_person(person)
+
+    def events(
+        self, *, person: str | None = None, limit: int = 50, cursor: str | None = None
+    ) -> Page[PeopleEvent]:
+        """Return a page of what was decided about people, newest first, and who decided it.
+
+        With a `person`, an identity or user id, only about them.
+        """
+
+        def work(tx: Transaction) -> Page[PeopleEvent]:
+            identity = None if person is None else resolve_person(tx, person, None)
+            return people_events.read_events(tx, identity, limit, cursor)
+
+        return self._db.read(work)
 
     def role_of(self, source: Source) -> Role:
         """Return the role of a source's user: owner on the terminal, guest if unknown."""
@@ -173,14 +205,16 @@ class People:
             pairing = codes.find_code(tx, code, "pair", by, now)
             if pairing is None:
                 return None
-            return _let_in(tx, pairing.subject, role)
+            return _let_in(tx, pairing.subject, role, now, by=by)
 
         row = self._db.write(work, lane=codes.LANE)
         if row is None:
             raise codes.unknown_code()
         return _to_person(row)
 
-    def approve_person(self, person: str, *, role: Role = "member") -> Person:
+    def approve_person(
+        self, person: str, *, role: Role = "member", by: str | None = None
+    ) -> Person:
         """Give a person who asks to be let in a role, without their code, and return the person.
 
         The code proves who shows it; an identity proves nothing, for names are chosen freely. Call
@@ -188,20 +222,21 @@ class People:
         that person does not ask.
         """
         _check_role(role)
-        now = to_micros(self._context.clock.now())
+        now = self._context.clock.now()
 
         def work(tx: Transaction) -> Row | None:
             subject = resolve_person(tx, person, None)
-            if tx.one("code_is_pending", {"subject": subject, "now": now}) is None:
+            pending = {"subject": subject, "now": to_micros(now)}
+            if tx.one("code_is_pending", pending) is None:
                 return None
-            return _let_in(tx, subject, role)
+            return _let_in(tx, subject, role, now, by=by)
 
         row = self._db.write(work, lane=codes.LANE)
         if row is None:
             raise _does_not_ask(person)
         return _to_person(row)
 
-    def refuse(self, person: str) -> None:
+    def refuse(self, person: str, *, by: str | None = None) -> None:
         """Refuse a person who asks to be let in: their code ends, and for a day they get no other.
 
         Raise `NotFound` if that person does not ask.
@@ -212,7 +247,10 @@ class People:
             tx.run("codes_expire", {"now": to_micros(now)})
             subject = resolve_person(tx, person, None)
             until = to_micros(now + pairing_code.REFUSAL)
-            return tx.changed("codes_refuse", {"subject": subject, "until": until})
+            changed = tx.changed("codes_refuse", {"subject": subject, "until": until})
+            if changed:
+                people_events.record_event(tx, subject, now, "refused", {}, by=by)
+            return changed
 
         if self._db.write(work, lane=codes.LANE) == 0:
             raise _does_not_ask(person)
@@ -366,10 +404,7 @@ class People:
             return tx.changed(statement, {"person": resolve_person(tx, person, None), name: value})
 
         if self._db.write(work) == 0:
-            raise NotFound(
-                f"There is no person {person!r}: nobody with that identity has written here yet.",
-                hint="Give an identity, such as telegram:42. To list them: tertulia people list",
-            )
+            raise _unknown_person(person)
 
     def _with_offer(
         self,
@@ -402,14 +437,26 @@ class People:
         return result
 
 
-def _let_in(tx: Transaction, person: str, role: Role) -> Row | None:
+def _let_in(
+    tx: Transaction, person: str, role: Role, now: datetime, *, by: str | None
+) -> Row | None:
     """Use up the codes of a person and give the role, unless they have a higher one by now."""
     tx.run("codes_delete_of_subject", {"subject": person, "purpose": "pair"})
     row = tx.one("person_get", {"person": person})
     assert row is not None
-    higher = min(role, _to_person(row).role, key=ROLES.index)
+    before = _to_person(row).role
+    higher = min(role, before, key=ROLES.index)
     tx.run("person_set_role", {"person": person, "role": higher})
+    detail = {"role": higher, "before": before}
+    people_events.record_event(tx, person, now, "approved", detail, by=by)
     return tx.one("person_get", {"person": person})
+
+
+def _unknown_person(person: str) -> NotFound:
+    return NotFound(
+        f"There is no person {person!r}: nobody with that identity has written here yet.",
+        hint="Give an identity, such as telegram:42. To list them: tertulia people list",
+    )
 
 
 def _does_not_ask(person: str) -> NotFound:

@@ -194,7 +194,7 @@ TABLES: tuple[Table, ...] = (
         {"id": int},
         "id arrival key source body state attempts not_before received_at problem is_next "
         "gathered_into paused_at person",
-        left="lease_until lease_length node",
+        left="lease_until lease_length node worker",
         added={"paused_at": 0, "person": ""},
     ),
     _table(
@@ -284,6 +284,11 @@ TABLES: tuple[Table, ...] = (
         "prompt_texts",
         {"hash": str},
         "hash text",
+    ),
+    _table(
+        "people_events",
+        {"id": int},
+        "id person at kind actor detail",
     ),
     _table(
         "schedules",

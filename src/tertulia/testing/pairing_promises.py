@@ -90,6 +90,25 @@ class PairingPromises:
         store.people.set_role("telegram:anna", "owner")
         assert store.people.approve(code or "", role="member").role == "owner"
 
+    def test_decisions_are_recorded_with_who_decided(self, store: Store) -> None:
+        store.people.request_pairing(dm("anna"))
+        store.people.approve_person("telegram:anna", by="token:root")
+        store.people.set_role("telegram:anna", "owner", by="local")
+        store.people.request_pairing(dm("ben"))
+        store.people.refuse("telegram:ben")
+        with pytest.raises(NotFound):
+            store.people.refuse("telegram:ben", by="local")
+        with pytest.raises(NotFound):
+            store.people.set_role("telegram:nobody", "owner", by="local")
+        page = store.people.events(limit=2)
+        events = [*page.items, *store.people.events(cursor=page.next).items]
+        assert [(each.person, each.kind, each.by, dict(each.detail)) for each in events] == [
+            ("telegram:ben", "refused", None, {}),
+            ("telegram:anna", "role", "local", {"role": "owner", "before": "member"}),
+            ("telegram:anna", "approved", "token:root", {"role": "member", "before": "guest"}),
+        ]
+        assert store.people.events(person="telegram:anna").items == tuple(events[1:])
+
     def test_a_code_approves_once(self, store: Store, other: Store) -> None:
         code = store.people.request_pairing(dm("anna")) or ""
         approved, refused = outcomes(

@@ -56,6 +56,7 @@ PARAMS: dict[str, Any] = {
     "people": LIMIT,
     "room": LIMIT,
     "rooms": '{"busy": 0}',
+    "worker": "machine:1:a",
     "waiting_limit": LIMIT,
     "accounts": f'[["telegram", null, {LIMIT}], ["telegram", "", {LIMIT}], ["web", "x", 1]]',
     "arrival": "busy-1",

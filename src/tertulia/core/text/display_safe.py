@@ -30,6 +30,8 @@ _REPLACEMENTS = {
 
 def display_text(text: str) -> str:
     """Return the text safe for a terminal or a page: lines stay, control characters do not."""
+    if text.isprintable():  # no control, separator, surrogate or direction character is
+        return text
     lines = text.replace("\r\n", "\n").translate(_REPLACEMENTS)
     return _REMOVED.sub("", lines)
 

@@ -22,6 +22,7 @@ from tertulia.core import keys, validate
 from tertulia.core.message import from_json, to_json
 from tertulia.core.session import Page
 from tertulia.core.source import LOCAL, Source
+from tertulia.core.text.storable import storable
 from tertulia.errors import LimitExceeded, StaleWrite
 from tertulia.records import session_rows
 from tertulia.records.links import linked_key
@@ -45,7 +46,8 @@ class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
 
     An item that `resumes` a batch of approvals is no message: it continues the turn of the message
     with that id, now that its calls were approved or declined. `node` is the gateway in whose
-    terminal it was typed: no other one claims it while that one lives.
+    terminal it was typed: no other one claims it while that one lives. `worker` is the gateway that
+    has claimed it, or had claimed it last.
     """
 
     id: int
@@ -63,6 +65,7 @@ class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
     is_new: bool = False
     resumes: str | None = None
     node: str | None = None
+    worker: str | None = None
 
 
 class Inbox:
@@ -125,18 +128,20 @@ class Inbox:
         lease_seconds: float = 60,
         per_person: int | None = None,
         running: Mapping[str, int] = MappingProxyType({}),
+        worker: str | None = None,
     ) -> list[InboxItem]:
         """Claim the oldest waiting message of each conversation that has no claimed one.
 
         Claims go round the people, so that nobody waits for all messages of another. `running` are
         the turns that run already, by `claim_person`; nobody gets more than `per_person` of them.
-        Renew a claim that takes longer than the lease, or another worker gets the message.
+        Renew a claim that takes longer than the lease, or another worker gets the message. The name
+        of the `worker` is stored for people to look at.
         """
         base.check_limit(limit)
         order = _order(self._last_person, limit, per_person, running)
 
         def steps(params: Params) -> list[Step]:
-            claim = {**params, **order}
+            claim = {**params, **order, "worker": storable(worker)}
             return [("inbox_expire", {}), ("inbox_wake", params), ("inbox_claim", claim)]
 
         *_, rows = QUEUE.claim_together(self._context, limit, lease_seconds, steps)
@@ -523,7 +528,7 @@ def _deleted_item(row: Row, source: Source, key: str) -> InboxItem:
 def to_item(row: Row, *, is_new: bool = False) -> InboxItem:
     """Return a row as a value."""
     (id_, _, key, source, body, state, attempts, not_before, received_at, problem,
-     gathered_into, node) = row  # fmt: skip
+     gathered_into, node, worker) = row  # fmt: skip
     content = from_json(body)
     return InboxItem(
         id=id_,
@@ -541,6 +546,7 @@ def to_item(row: Row, *, is_new: bool = False) -> InboxItem:
         is_new=is_new,
         resumes=content.get("resumes"),
         node=node,
+        worker=worker,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from tertulia.core import title as titles
 from tertulia.core import validate
@@ -35,11 +35,13 @@ from tertulia.records.sessions.session_events import SessionEvent, read_events
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.read import read_messages, read_turn_number
 from tertulia.records.transcript.revisions import copy_summary, locate
+from tertulia.records.turns.newest import NewestTurn, read_newest_turn
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import SessionRow, from_micros, parse_body, session_row, to_micros
 
 log = logging.getLogger("tertulia.sessions")
 
+TurnRequest = Literal["stop", "retry"]
 _LARGEST: Final = 2**63 - 1
 _FIRST_READ: Final = 8  # messages, to find the first text of a user
 
@@ -375,6 +377,20 @@ class Sessions:
     ) -> Page[SessionEvent]:
         """Return a page of what happened to a session, newest first; raise `NotFound`."""
         return self._db.read(lambda tx: read_events(tx, session_id, limit, cursor))
+
+    def newest_turn(self, session_id: str) -> NewestTurn | None:
+        """Return the newest turn of a session, None if it had none; raise `NotFound`."""
+        return self._db.read(lambda tx: read_newest_turn(tx, session_id))
+
+    def record_request(self, session_id: str, kind: TurnRequest, *, by: str | None = None) -> None:
+        """Record that somebody asked to stop the newest turn, or to have it answered again."""
+        now = self._now()
+
+        def work(tx: Transaction) -> None:
+            row = session_rows.require(tx, session_id)
+            session_rows.record_event(tx, row.ref, now, kind, {}, by=by)
+
+        self._db.write(work)
 
     def after(self, session_id: str, *, limit: int = 10) -> list[Session]:
         """Return the sessions that began after this one or were forked from it, newest first."""

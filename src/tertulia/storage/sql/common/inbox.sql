@@ -2,13 +2,13 @@
 
 -- name: part_inbox_columns
 id, arrival, key, source, body, state, attempts, not_before, received_at, problem, gathered_into,
-node
+node, worker
 
 -- name: part_inbox_claimed
 'taken'
 
 -- name: part_inbox_claim_also
--- Nothing.
+worker = cast(:worker as text),
 
 -- name: part_inbox_open
 'taken'
@@ -142,7 +142,7 @@ select {part_inbox_columns} from inbox where arrival = :arrival
 -- A message that was deleted with its session has the number 0 and no content.
 select {part_inbox_columns} from inbox where arrival = :arrival
 union all
-select 0, '', '', '', '', 'done', 0, at, at, null, null, null
+select 0, '', '', '', '', 'done', 0, at, at, null, null, null, null
 from deleted_messages where hash = :hash
 limit 1
 

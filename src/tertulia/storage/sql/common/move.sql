@@ -88,6 +88,9 @@ delete from occurrences where id = :id
 -- A process that still has the old store open finds no table to write to, so no write is lost there.
 alter table sessions rename to sessions_moved
 
+-- name: move_people_events_drop
+delete from people_events where id = :id
+
 -- name: move_memories_drop
 delete from memories where id = :id
 

@@ -21,6 +21,18 @@ update people set zone = :zone where person = :person
 -- name: person_set_role
 update people set role = :role where person = :person
 
+-- name: people_event_insert
+insert into people_events (person, at, kind, actor, detail)
+values (:person, :now, :kind, :actor, :detail)
+
+-- name: people_events_page
+select id, person, at, kind, actor, detail from people_events
+where id < :before order by id desc limit :limit
+
+-- name: people_events_of_person
+select id, person, at, kind, actor, detail from people_events
+where person = :person and id < :before order by person desc, id desc limit :limit
+
 -- name: people_by_user_id
 select person, platform from people where user_id = :user_id or user_id_alt = :user_id
 

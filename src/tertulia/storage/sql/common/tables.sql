@@ -248,6 +248,14 @@ insert into processes (
 )
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
+-- name: copy_people_events_page
+select id, person, at, kind, actor, detail
+from people_events where id > :id order by id limit :limit
+
+-- name: copy_people_events_put
+insert into people_events (id, person, at, kind, actor, detail) {part_overriding_numbers}
+values (?, ?, ?, ?, ?, ?)
+
 -- name: copy_memories_page
 select id, owner, agent, text, author, state, session_id, created_at, shown_from
 from memories where id > :id order by id limit :limit

@@ -102,6 +102,14 @@ select turns.session, turns.number, turns.state, turns.first_seq, turns.answer_s
 from turns join sessions on sessions.ref = turns.session
 where turns.arrival = :arrival
 
+-- name: turn_newest
+select turns.number, turns.state, turns.began_at, turns.closed_at, {part_is_leased},
+    sessions.lease_until, inbox.id, inbox.state, inbox.worker, inbox.problem
+from sessions
+left join turns on turns.session = sessions.ref and turns.number = sessions.turns
+left join inbox on inbox.arrival = turns.arrival
+where sessions.id = :id
+
 -- name: turn_messages
 select {part_message} from messages
 where place between (cast(:ref as bigint) << 32) + (

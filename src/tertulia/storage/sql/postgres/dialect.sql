@@ -59,7 +59,7 @@ lock table
     revisions, borrowings, turns, events, usage, usage_sums, spending, inbox, outbox, flushes, newcomers,
     schedules, occurrences, processes, listeners, connections, bot_messages, pending_media,
     memories, memories_off, deleted_messages, approvals, approval_grants, mcp_pins,
-    chat_chains, person_ids, agent_choices, session_agents, prompt_texts
+    chat_chains, person_ids, agent_choices, session_agents, prompt_texts, people_events
 in exclusive mode
 
 -- name: part_{queue}_by_due (inbox, outbox)

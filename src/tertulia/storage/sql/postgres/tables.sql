@@ -10,4 +10,5 @@ select
     setval(pg_get_serial_sequence('memories', 'id'), (select coalesce(max(id), 0) + 1 from memories), false),
     setval(pg_get_serial_sequence('schedules', 'id'), (select coalesce(max(id), 0) + 1 from schedules), false),
     setval(pg_get_serial_sequence('occurrences', 'id'), (select coalesce(max(id), 0) + 1 from occurrences), false),
-    setval(pg_get_serial_sequence('approval_grants', 'id'), (select coalesce(max(id), 0) + 1 from approval_grants), false)
+    setval(pg_get_serial_sequence('approval_grants', 'id'), (select coalesce(max(id), 0) + 1 from approval_grants), false),
+    setval(pg_get_serial_sequence('people_events', 'id'), (select coalesce(max(id), 0) + 1 from people_events), false)
