@@ -14,6 +14,7 @@ import pytest
 from tertulia import Source, Store
 from tertulia.core.session import Session
 from tertulia.errors import AccessDenied, NotFound, SessionBusy
+from tertulia.records.listeners import Connection
 from tertulia.records.turns.control import TurnControl
 from tertulia.records.turns.local_turns import LocalTurns
 from tertulia.testing import FakeClock, Handles
@@ -198,6 +199,50 @@ class TestLeases:
         execute(store, "insert into tickets (key, until) values (?, ?)", key, 2**60)
         with store.turn(ANA, text="hola", wait=0) as turn:
             turn.add_assistant("hello")
+
+
+class TestNodes:
+    """Signs of life and leases of listeners, by the clock of the database."""
+
+    @staticmethod
+    def move(store: Store, table: str, column: str, *, by: int = TWO_HOURS) -> None:
+        execute(store, f"update {table} set {column} = {column} + {by}")
+
+    def test_account_of_a_dead_node_is_listened_for(self, store: Store) -> None:
+        assert store.listeners.claim("telegram", "", "dead") is not None
+        assert not store.listeners.wait("telegram", "", 0)
+        self.move(store, "listeners", "until", by=10_000_000)
+        assert store.listeners.claim("telegram", "", "b") is None, "a small change ends no lease"
+        assert [lease.is_held for lease in store.nodes.leases()] == [True]
+        self.move(store, "listeners", "until")
+        assert store.listeners.wait("telegram", "", 0)
+        assert [lease.is_held for lease in store.nodes.leases()] == [False]
+        assert store.listeners.claim("telegram", "", "b") is not None
+
+    def test_what_was_typed_at_a_dead_node_is_answered(self, handles: Handles) -> None:
+        dead, other = handles.open(), handles.open()
+        dead.nodes.serve_terminal("host:1:a", version="1")
+        dead.inbox.put(Source.local(), "hello", message_id="1")
+        assert other.inbox.claim() == []
+        self.move(other, "nodes", "seen_at", by=10_000_000)
+        assert other.inbox.claim() == []
+        self.move(other, "nodes", "seen_at")
+        assert [node.is_fresh for node in other.nodes.find()] == [False]
+        assert other.inbox.wait(0)
+        assert len(other.inbox.claim()) == 1
+
+    def test_report_of_a_dead_node_is_old(self, store: Store) -> None:
+        store.listeners.report(
+            Connection(platform="telegram", account="", node="a", listening=True, problem="oh")
+        )
+        assert [each.is_fresh for each in store.listeners.connections()] == [True]
+        self.move(store, "connections", "reported_at")
+        assert [each.is_fresh for each in store.listeners.connections()] == [False]
+
+    def test_bots_are_answered_again_after_a_minute(self, store: Store) -> None:
+        assert [store.listeners.admit_bot(ANA, str(n), limit=2) for n in range(3)][-1] is False
+        self.move(store, "bot_messages", "at")
+        assert store.listeners.admit_bot(ANA, "4", limit=2)
 
 
 class TestSchedules:

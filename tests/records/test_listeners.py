@@ -55,7 +55,7 @@ def test_renewed_lease_is_not_taken_over(where: str) -> None:
         assert lease is not None
         store.listeners.renew(lease, lease_seconds=600)
         time.sleep(0.02)
-        assert store.listeners.claim("telegram", "", "b") is None
+        assert store.listeners.claim("telegram", "", "b", lease_seconds=600) is None
 
 
 def test_connections_of_nodes_are_reported_and_forgotten(where: str) -> None:

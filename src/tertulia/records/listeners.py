@@ -1,7 +1,8 @@
 """Accounts of chat platforms across nodes: who listens, where listening goes on, what is wrong.
 
 A lease is held by one node and identified by its epoch, which every takeover raises. All times are
-those of the database, so that the clocks of the nodes do not matter (decision 0019).
+those of the database, so that the clocks of the nodes do not matter (decision 0019). If that clock
+is set back, a lease of a time to come is over: nobody can have taken it for so long.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ class Listeners:
     def wait(self, platform: str, account: str, seconds: float) -> bool:
         """Wait until no node has the lease of an account; return False after `seconds`."""
         validate.number("seconds", seconds)
-        params = {"platform": platform, "account": account}
+        lease = lease_micros(LEASE_SECONDS)
+        params = {"platform": platform, "account": account, "lease": lease}
         deadline = time.monotonic() + seconds
         while True:
             notifications = self._db.notifications(CHANNEL)

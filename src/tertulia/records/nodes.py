@@ -13,6 +13,8 @@ from typing import Final
 import msgspec
 
 from tertulia.core.text.storable import storable
+from tertulia.records import listeners
+from tertulia.records.queues.base import lease_micros
 from tertulia.records.store_context import FRESH_SECONDS, StoreContext
 from tertulia.storage.base import Row
 from tertulia.storage.rows import from_micros
@@ -76,7 +78,8 @@ class Nodes:
 
     def leases(self) -> list[AccountLease]:
         """Return who listens for each account, by platform and account."""
-        rows = self._db.read(lambda tx: tx.all("listeners_find", {"limit": _MOST_NODES}))
+        params = {"limit": _MOST_NODES, "lease": lease_micros(listeners.LEASE_SECONDS)}
+        rows = self._db.read(lambda tx: tx.all("listeners_find", params))
         return [
             AccountLease(
                 platform=platform,

@@ -10,9 +10,12 @@ on conflict (name) do update set
 delete from nodes where name = :name or seen_at < {part_db_now} - :age
 
 -- name: nodes_find
-select name, version, turns, began_at, seen_at, {part_db_now} - seen_at < :age
+-- A sign of life from a time to come is from before the clock was set back: a node that lives has
+-- given another one since.
+select name, version, turns, began_at, seen_at,
+    {part_db_now} - seen_at < :age and seen_at - {part_db_now} < :age
 from nodes order by began_at, name limit :limit
 
 -- name: listeners_find
-select platform, account, node, epoch, until, until >= {part_db_now}
+select platform, account, node, epoch, until, not {part_listener_is_over}
 from listeners order by platform, account limit :limit

@@ -21,7 +21,8 @@ state = 'waiting' and is_next = 1 and paused_at = 0
 -- name: part_is_ours
 -- An entry of a terminal belongs to its node, as long as that shows signs of life.
 (node is null or node = cast(:node as text) or not exists (
-    select 1 from nodes where name = node and seen_at > {part_db_now} - :node_life
+    select 1 from nodes where name = node
+        and seen_at > {part_db_now} - :node_life and seen_at < {part_db_now} + :node_life
 ))
 
 -- name: part_{queue}_paused (inbox, outbox)
