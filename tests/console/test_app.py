@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
 import tertulia
+from tertulia.console import app
 from tertulia.console.app import PAGES
 from tertulia.console.asset_files import compact_script, compact_style
 from tertulia.console.sections import SECTIONS
@@ -191,6 +193,48 @@ def test_a_browser_that_is_signed_out_sees_nothing_more(tmp_path: Path) -> None:
                 for browser in store.browsers.find().items:
                     store.browsers.sign_out(browser.id)
             assert other.get("/console/").status_code == 303
+
+
+def test_an_open_chat_ends_when_its_browser_is_signed_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "_CHECK_SECONDS", 0.0)
+    with (
+        served_console(tmp_path / "talk.db", ping_seconds=0.05) as console,
+        console.client("ana") as client,
+        client.stream("GET", "/console/chat/events") as stream,
+    ):
+        pings = (line for line in stream.iter_lines() if line.startswith(":"))
+        assert [next(pings) for _ in range(3)]
+        with console.gateway.store() as store:
+            store.browsers.sign_out_all()
+        assert len(list(islice(pings, 100))) < 100
+
+
+def test_requests_of_browsers_are_limited(tmp_path: Path) -> None:
+    """Those of a signed-in browser were not counted: a guest could flood the gateway through it."""
+    addresses = ("/console/chat", "/console/live?at=/console/chat", "/console/chat/events")
+    with (
+        served_console(tmp_path / "talk.db", requests_per_minute=3) as console,
+        console.client("eve") as client,
+    ):
+        assert [client.get("/console/chat").status_code for _ in range(3)] == [200] * 3
+        for address in addresses:
+            with client.stream("GET", address) as refused:
+                assert refused.status_code == 429
+        assert client.post("/console/do/say", data={"text": "hola"}).status_code == 429
+        assert int(client.get("/console/chat").headers["retry-after"]) >= 1
+        with console.client("ana") as other:
+            assert other.get("/console/chat").status_code == 200
+        with console.gateway.client("eve") as program:
+            assert program.get("/browsers").status_code == 200
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "²", "x"])
+def test_a_number_that_is_none_shows_the_page(console: ServedConsole, number: str) -> None:
+    address = addresses(console.gateway.path)["transcript"]
+    with console.client() as client:
+        assert client.get(address, params={"full": number}).status_code == 200
 
 
 def test_buttons_work_without_a_script(tmp_path: Path) -> None:

@@ -333,9 +333,11 @@ def test_refused_format_goes_through_ffmpeg(
     program = tmp_path / "bin" / "ffmpeg"
     program.parent.mkdir()
     body = 'for last; do :; done\nprintf ID3converted > "$last"\n' if works else "exit 1\n"
-    program.write_text(f"#!/bin/sh\n{body}")
+    variables = tmp_path / "variables"
+    program.write_text(f"#!/bin/sh\nenv > {variables}\n{body}")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
 
     async def play(server: ModelServer) -> None:
         app = Files(note=VOICE)
@@ -346,6 +348,7 @@ def test_refused_format_goes_through_ffmpeg(
     with ModelServer() as server:
         server.script(refuses(400, "Invalid file format."), transcript("Hi."))
         asyncio.run(play(server))
+        assert "sk-secret" not in variables.read_text(), "it reads what strangers send"
         assert len(server.seen) == 1 + works
         if works:
             assert b'filename="voice.mp3"' in server.seen[1].body

@@ -67,6 +67,18 @@ def test_tools_by_role_and_a_conversation(served: ServedGateway) -> None:
     asyncio.run(play())
 
 
+def test_answer_of_a_tool_is_never_a_stream(served: ServedGateway) -> None:
+    """Nobody would read the stream: its turn went on, and the result was empty."""
+
+    async def play() -> None:
+        session = await session_of(served, "eve")
+        reply = await call(session, "say", text="hello", stream=True)
+        assert (reply["state"], bool(reply["text"])) == ("answered", True)
+        await session.connection.close()
+
+    asyncio.run(play())
+
+
 def test_only_an_owner_sends_texts_to_chats(served: ServedGateway) -> None:
     async def play() -> None:
         owner = await session_of(served, "root")

@@ -44,7 +44,7 @@ from tertulia.console.page_definition import (
 from tertulia.console.sections import sections_for
 from tertulia.errors import AccessDenied, Error, NotFound
 from tertulia.http.app import Api
-from tertulia.http.auth import Caller, Unauthorized
+from tertulia.http.auth import Caller, TooManyRequests, Unauthorized
 from tertulia.http.errors import error_detail, status_of
 from tertulia.http.event_stream import EventStream
 from tertulia.http.routing import read_body
@@ -66,6 +66,8 @@ PAGES: tuple[ConsolePage, ...] = (
 )
 _THEMES = ("light", "dark")
 _VISITOR_COOKIE = "tertulia_visitor"
+# How often an open chat asks whether its browser is still signed in.
+_CHECK_SECONDS = 5.0
 
 
 def console_pages(api: Api) -> Starlette:
@@ -110,6 +112,7 @@ class Console:
                 return _to_sign_in(request)
             call = self._call(request, caller, request.path_params, dict(request.query_params))
             try:
+                await self._count(caller)
                 if caller.role == "guest" and page.role != "guest" and page.path == "/":
                     return RedirectResponse(f"{CONSOLE}/chat", 303)
                 return await self._page(page, call)
@@ -117,6 +120,14 @@ class Console:
                 return self._error(request, caller, page, problem)
 
         return endpoint
+
+    async def _count(self, caller: Caller) -> None:
+        """Count a request of a browser; raise `TooManyRequests` if there are too many."""
+        try:
+            self._api.authenticator.count_browser(caller)
+        except TooManyRequests:
+            await self._api.refusals.wait()
+            raise
 
     async def _page(self, page: ConsolePage, call: PageCall) -> Response:
         loaded = await load_page(page, call)
@@ -182,7 +193,10 @@ class Console:
             "address": _own_address(request),
             "heading": "That did not work",
         }
-        return _html(render_template("problem.html", context), status)
+        headers = (
+            None if problem.retry_after is None else {"Retry-After": f"{problem.retry_after:.0f}"}
+        )
+        return _html(render_template("problem.html", context), status, headers)
 
     # -- live
 
@@ -190,6 +204,7 @@ class Console:
         """Return the stream of a page."""
         try:
             caller = await self._api.cookies.caller(request)
+            await self._count(caller)
             page, path, query = self._page_at(request.query_params.get("at", ""))
             self._api.streams.check(f"console/{caller.name}")
         except Error as problem:
@@ -233,6 +248,7 @@ class Console:
             signed_out = render_template("_signed_out.html", {})
             return _html(signed_out, 401) if is_script else _to_sign_in(request)
         try:
+            await self._count(caller)
             fields = await self._form(request, caller)
             back = fields.pop("back", f"{CONSOLE}/")
             page, path, query = self._page_at(back)
@@ -314,11 +330,13 @@ class Console:
         """Return the events of this person's chat, as the web platform sends them."""
         try:
             caller = await self._api.cookies.caller(request)
+            await self._count(caller)
             call = self._call(request, caller, {}, dict(request.query_params))
-            response: Response = await chat_page.read_chat_events(call)
+            stream = await chat_page.read_chat_events(call)
         except Error as problem:
             return Response(problem.code, status_of(problem)[0], media_type="text/plain")
-        return response
+        stream.end_when_refused(partial(self._api.cookies.browser, request), seconds=_CHECK_SECONDS)
+        return stream
 
 
 def _html(text: str, status: int = 200, headers: dict[str, str] | None = None) -> HTMLResponse:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from starlette.responses import Response
-
 from tertulia.console.asset_files import assets
 from tertulia.console.page_definition import CONSOLE, ConsolePage, PageCall
 from tertulia.console.transcript_entries import show_entries
 from tertulia.errors import NotFound
 from tertulia.gateway.commands import TABLE as COMMANDS
 from tertulia.http.auth import WEB
+from tertulia.http.event_stream import EventStream
 from tertulia.records.people import ROLES
 
 CHAT: Final = "console"
@@ -51,12 +50,12 @@ def _own_sessions(call: PageCall) -> dict[str, Any]:
     return query
 
 
-async def read_chat_events(call: PageCall) -> Response:
+async def read_chat_events(call: PageCall) -> EventStream:
     """Return the stream of the events of this person's chat."""
     if call.api.web is None:
         raise NotFound("This gateway has no web platform.", hint="Add [platforms.web].")
-    response: Response = await call.operate("read_events", path={"chat": CHAT})
-    return response
+    stream: EventStream = await call.operate("read_events", path={"chat": CHAT})
+    return stream
 
 
 PAGES = (

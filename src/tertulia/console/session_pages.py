@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -74,7 +75,7 @@ async def load_transcript(call: PageCall) -> dict[str, Any]:
         "window": window,
         "entries": await show_entries(
             window.items,
-            full=int(full) if full.isdigit() else None,
+            full=int(full) if re.fullmatch(r"[0-9]{1,18}", full) else None,
             person=session.origin.user_name,
         ),
         "total": window.before + len(window.items) + window.after,

@@ -35,12 +35,15 @@ async def convert_audio(content: bytes) -> bytes | None:
         make_private_folder(folder)
         source, target = os.path.join(folder, "source"), os.path.join(folder, "target.mp3")
         await asyncio.to_thread(_write, source, content)
-        options = ("-nostdin", "-loglevel", "error", "-y", "-i", source)
+        # A file that is a list of addresses must not make ffmpeg fetch them.
+        options = ("-nostdin", "-loglevel", "error", "-y", "-protocol_whitelist", "file", "-i",
+                   source)  # fmt: skip
         output = ("-vn", "-ac", "1", "-ar", "16000", "-b:a", "48k", "-f", "mp3", target)
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-I", "-c", _LAUNCHER, program, *options, *output,
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
+            env={"PATH": os.environ.get("PATH", os.defpath)},  # without the keys of the gateway
         )  # fmt: skip
         try:
             async with asyncio.timeout(_SECONDS):

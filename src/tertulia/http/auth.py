@@ -107,6 +107,13 @@ class Authenticator:
         """Count a request without a token; raise `TooManyRequests` if there are too many."""
         self._count_request("")
 
+    def count_browser(self, caller: Caller) -> None:
+        """Count a request of a signed-in browser; raise `TooManyRequests` if there are too many.
+
+        The browsers of a token have a limit together, apart from that of its other requests.
+        """
+        self._count_request(f"console/{caller.name}")
+
     def _limited(self, caller: Caller) -> Caller:
         self._count_request(caller.name)
         return caller

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext, suppress
 from typing import Any
 
@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from tertulia.agents.base import Delta, Event, Step
+from tertulia.errors import Error
 from tertulia.gateway.request_reply import AgentReply, AgentRequest, Responder, stopping
 from tertulia.http.auth import TooManyRequests
 from tertulia.http.encoding import encode_json
@@ -74,6 +75,13 @@ class EventStream(Response):
         self._seconds = seconds
         self._counted = counted or nullcontext()
 
+    def end_when_refused(self, check: Callable[[], Awaitable[object]], *, seconds: float) -> None:
+        """Call `check` before an event, at most every `seconds`, and end the stream if it raises.
+
+        For rights that may end while the stream is open. Pings are events too.
+        """
+        self._events = _checked(self._events, check, seconds)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._counted:
             await self._respond(receive, send)
@@ -104,6 +112,22 @@ class EventStream(Response):
             with suppress(OSError):
                 async for chunk in events:
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+
+async def _checked(
+    events: AsyncGenerator[bytes, None], check: Callable[[], Awaitable[object]], seconds: float
+) -> AsyncGenerator[bytes, None]:
+    clock = asyncio.get_running_loop().time
+    checked_at = clock()
+    async with aclosing(events):
+        async for event in events:
+            if clock() - checked_at >= seconds:
+                try:
+                    await check()
+                except Error:
+                    return
+                checked_at = clock()
+            yield event
 
 
 async def wait_for_disconnect(receive: Receive) -> None:

@@ -186,6 +186,8 @@ async def _run_tool(call: ApiCall, params: dict[str, Any]) -> dict[str, Any]:
     tool = tools.get(str(params.get("name")))
     arguments = params.get("arguments")
     arguments = dict(arguments) if isinstance(arguments, Mapping) else {}
+    # A stream has no place in the result of a tool: nobody would read it, and its turn would go on.
+    arguments.pop("stream", None)
     if tool is None:
         raise _RpcError(_INVALID_PARAMS, "There is no such tool for this token.")
     operation = _operation(tool)

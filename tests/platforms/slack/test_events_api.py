@@ -53,6 +53,9 @@ def test_unsigned_or_old_requests_are_refused(server: SlackServer) -> None:
             signed | {"x-slack-signature": "v0=ñ"},
             signed | {"x-slack-request-timestamp": "now"},
             server.sign(body, at=0),
+            server.sign(body, at=int("9" * 4000)),
+            signed | {"x-slack-request-timestamp": "9" * 5000},
+            signed | {"x-slack-request-timestamp": "²"},
             server.sign(b"another body"),
         ):
             request = HttpRequest(method="POST", headers=headers, body=body)
