@@ -49,6 +49,13 @@ def weaknesses(report: dict[str, Any]) -> list[str]:
     ]
 
 
+def unchecked(report: dict[str, Any]) -> list[str]:
+    """Return the packages in a report that pip-audit could not look up."""
+    return [
+        package["name"] for package in report.get("dependencies", ()) if "skip_reason" in package
+    ]
+
+
 def main() -> int:
     """Print what is known about each lock file; return the exit code."""
     lines: set[str] = set()
@@ -57,9 +64,14 @@ def main() -> int:
         if isinstance(report, str):
             print(f"{name}: NOT CHECKED, there is no data: {report}")
             continue
-        entries = weaknesses(report)
-        count = len(report.get("dependencies", ()))
+        entries, skipped = weaknesses(report), unchecked(report)
+        count = len(report.get("dependencies", ())) - len(skipped)
+        if count == 0:
+            print(f"{name}: NOT CHECKED, there is no data: the report has no package")
+            continue
         print(f"{name}: {count} packages, {len(entries)} known weaknesses")
+        if skipped:
+            print(f"{name}: NOT CHECKED, there is no data: {', '.join(skipped)}")
         lines.update(entries)
     for line in sorted(lines):
         print(f"  {line}")

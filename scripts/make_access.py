@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
-from tertulia.gateway import access, commands, schedule_tool
+from tertulia.console.app import PAGES
+from tertulia.core import pairing_code
+from tertulia.gateway import access, commands, memory_tool, schedule_tool
 from tertulia.http.operations import TABLE as OPERATIONS
+from tertulia.mcp.settings import McpServerSettings
 from tertulia.processes.settings import ProcessSettings
 from tertulia.records.people import ROLES, Role
 
@@ -27,6 +31,11 @@ _NOTES = {
     "link": "in direct messages only; the other chat confirms",
     "retry": "only one's own message, in a conversation that a group shares",
     "search": "only what this person may see",
+    "approve": "one's own calls; an owner all",
+    "deny": "one's own calls; an owner all",
+    "approvals": "one's own calls; an owner all",
+    "memory": "in direct messages only: what is remembered of oneself",
+    "agent": "an agent may need a higher role: `role` under `agents`",
 }
 
 
@@ -52,13 +61,42 @@ def write_operations() -> str:
 
 def write_tools() -> str:
     """Return the table of the tools that the gateway offers to the agent."""
+    programs, servers = "`terminal`, `process`", "those of MCP servers"
     lowest = {
         "`schedule`": schedule_tool.ROLE,
-        "`terminal`, `process`": ProcessSettings().role,
+        "`memory`": memory_tool.ROLE,
+        programs: ProcessSettings().role,
+        servers: McpServerSettings(command=("x",)).role,
     }
-    notes = {"`terminal`, `process`": "off by default; the role is a setting: `processes.role`"}
+    notes = {
+        "`memory`": "in direct messages only",
+        programs: "off by default; the role is a setting: `processes.role`",
+        servers: "the role is a setting: `mcp.servers.NAME.role`",
+    }
     rows = [[name, *_marks(role), notes.get(name, "")] for name, role in lowest.items()]
     return _table(["tool", *ROLES, "besides"], rows)
+
+
+def write_pages() -> str:
+    """Return the table of the pages of the console."""
+    rows = [[f"`/console{page.path}`", page.title, *_marks(page.role)] for page in PAGES]
+    return _table(["page", "title", *ROLES], rows)
+
+
+def write_pairing() -> str:
+    """Return the table of the limits of codes."""
+    lifetime = _duration(pairing_code.LIFETIME)
+    rows = [
+        ["a code is valid for", lifetime],
+        ["codes for one person",
+         f"1 at a time, a new one after {_duration(pairing_code.MIN_INTERVAL)}"],
+        ["codes pending on a platform",
+         f"{pairing_code.MAX_PENDING}; a further one replaces the oldest"],
+        ["wrong codes of one person",
+         f"{pairing_code.MAX_WRONG_TRIES} within {lifetime}, then none is accepted for that time"],
+        ["a person whom the owner refused gets no code for", _duration(pairing_code.REFUSAL)],
+    ]  # fmt: skip
+    return _table(["pairing", "limit"], rows)
 
 
 def write_platforms() -> str:
@@ -78,7 +116,9 @@ def write_platforms() -> str:
 WRITERS: dict[str, Callable[[], str]] = {
     "platforms": write_platforms,
     "commands": write_commands,
+    "pairing": write_pairing,
     "operations": write_operations,
+    "pages": write_pages,
     "tools": write_tools,
 }
 
@@ -91,6 +131,11 @@ def generate(page: str) -> str:
 def _marks(role: Role) -> list[str]:
     """Return a mark for each role that may: the role itself and the higher ones."""
     return ["yes" if ROLES.index(other) <= ROLES.index(role) else "–" for other in ROLES]
+
+
+def _duration(time: timedelta) -> str:
+    hours, minutes = divmod(int(time.total_seconds()) // 60, 60)
+    return f"{hours} h" if not minutes else f"{hours * 60 + minutes} min"
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:

@@ -41,6 +41,19 @@ def test_without_data_nothing_fails_and_it_is_said(
     assert output.count("NOT CHECKED, there is no data: ConnectionError") == 3
 
 
+@pytest.mark.parametrize("others", ['{"name": "safe", "version": "1", "vulns": []}, ', ""])
+def test_package_that_was_not_looked_up_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], others: str
+) -> None:
+    far = '{"name": "far", "skip_reason": "not on PyPI"}'
+    answer(monkeypatch, f'{{"dependencies": [{others}{far}]}}')
+    assert audit_dependencies.main() == 0
+    output = capsys.readouterr().out
+    assert output.count("NOT CHECKED, there is no data") == 3
+    assert ("1 packages, 0 known weaknesses" in output) == bool(others)
+    assert "2 packages" not in output
+
+
 def test_missing_program_is_no_data(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

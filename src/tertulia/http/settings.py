@@ -107,7 +107,8 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_body              the largest request body in bytes
     guest_body            the same for tokens with the role guest
     open_body             the same for requests without a token (/webhook, /platforms)
-    requests_per_minute   how many requests one token may make in a minute
+    requests_per_minute   how many requests one token may make in a minute, and as many again its
+                          signed-in browsers
     refusal_seconds       how long a request beyond a limit waits for its refusal, so that a client
                           that does not slow down by itself is slowed down
     head_seconds          how long the head of a request may take to arrive
