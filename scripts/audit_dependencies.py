@@ -67,7 +67,7 @@ def main() -> int:
         entries, skipped = weaknesses(report), unchecked(report)
         count = len(report.get("dependencies", ())) - len(skipped)
         if count == 0:
-            print(f"{name}: NOT CHECKED, there is no data: the report has no package")
+            print(f"{name}: NOT CHECKED, there is no data on its {len(skipped)} packages")
             continue
         print(f"{name}: {count} packages, {len(entries)} known weaknesses")
         if skipped:

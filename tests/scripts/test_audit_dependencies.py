@@ -45,6 +45,7 @@ def test_without_data_nothing_fails_and_it_is_said(
 def test_package_that_was_not_looked_up_does_not_count(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], others: str
 ) -> None:
+    """Without PyPI, pip-audit ends well and skips all: they counted as without weaknesses."""
     far = '{"name": "far", "skip_reason": "not on PyPI"}'
     answer(monkeypatch, f'{{"dependencies": [{others}{far}]}}')
     assert audit_dependencies.main() == 0
