@@ -65,6 +65,7 @@ class Sent(NamedTuple):
     message_id: str
     reply_to: str | None = None
     file: tuple[str, bytes] | None = None
+    has_buttons: bool = False
 
 
 class Refusal(Exception):
@@ -228,6 +229,23 @@ class DiscordServer(ScriptedServer):
     ) -> dict[str, Any]:
         """Choose a command from the menu, as a person."""
         options = [] if text is None else [{"type": 3, "name": "text", "value": text}]
+        data = {"id": "1", "name": name, "type": 1, "options": options}
+        return self._interact(2, channel, user, data)
+
+    def press(self, message_id: str, value: str, *, user: Any = ANA) -> dict[str, Any]:
+        """Press a button under a message, as a person."""
+        message = self.messages[message_id]
+        data = {"component_type": 2, "custom_id": value, "id": 2}
+        return self._interact(3, message["channel_id"], user, data, message=message)
+
+    def buttons(self, message_id: str) -> list[tuple[str, str]]:
+        """Return the buttons that a message has now: labels and values."""
+        rows = self.messages[message_id]["components"]
+        return [(key["label"], key["custom_id"]) for row in rows for key in row["components"]]
+
+    def _interact(
+        self, kind: int, channel: str, user: Any, data: Mapping[str, Any], **more: Any
+    ) -> dict[str, Any]:
         guild = self._guild_of(channel)
         member = {"user": user, "roles": [], "joined_at": None, "deaf": False, "mute": False,
                   "flags": 0, "permissions": "0"}  # fmt: skip
@@ -236,7 +254,7 @@ class DiscordServer(ScriptedServer):
             interaction = {
                 "id": self._new_id(),
                 "application_id": APPLICATION,
-                "type": 2,
+                "type": kind,
                 "token": f"interaction-secret-{len(self.interactions)}",
                 "version": 1,
                 "attachment_size_limit": MAX_FILE,
@@ -247,11 +265,14 @@ class DiscordServer(ScriptedServer):
                 "app_permissions": "0",
                 "channel_id": channel,
                 "channel": self.channels[channel],
-                "data": {"id": "1", "name": name, "type": 1, "options": options},
+                "data": data,
                 **guild,
                 **who,
+                **more,
             }
-            self.interactions[interaction["token"]] = {"channel": channel, "state": "new"}
+            self.interactions[interaction["token"]] = {
+                "channel": channel, "state": "new", "type": kind,
+            }  # fmt: skip
             self.dispatch("INTERACTION_CREATE", interaction)
             return interaction
 
@@ -640,6 +661,7 @@ class DiscordServer(ScriptedServer):
         fields = json.loads(request.body)
         self._check(fields)
         message["content"] = fields["content"]
+        message["components"] = fields.get("components", message["components"])
         self.edits.append((rest[1], fields["content"]))
         self._publish("MESSAGE_UPDATE", message)
         return message
@@ -667,13 +689,17 @@ class DiscordServer(ScriptedServer):
             raise Refusal(400, 50035, "Invalid Form Body", errors={"message_reference": {}})
         self._check(fields)
         message = self._message(channel, fields.get("content", ""), BOT, None)
+        message["components"] = fields.get("components", [])
         if nonce is not None:
             self.nonces[nonce] = message["id"]
         reply_to = None if reference is None or is_lost else reference["message_id"]
         if reply_to is not None:
             message |= {"type": 19, "message_reference": reference}
         with self.changed:
-            self.sent.append(Sent(channel, message["content"], message["id"], reply_to, file))
+            has_buttons = bool(message["components"])
+            self.sent.append(
+                Sent(channel, message["content"], message["id"], reply_to, file, has_buttons)
+            )
         self._publish("MESSAGE_CREATE", {**message, "nonce": nonce})
         return message
 
@@ -682,6 +708,14 @@ class DiscordServer(ScriptedServer):
         if len(content) > 2000:
             detail = {"_errors": [{"code": "BASE_TYPE_MAX_LENGTH"}]}
             raise Refusal(400, 50035, "Invalid Form Body", errors={"content": detail})
+        for row in fields.get("components") or ():
+            is_row = row["type"] == 1 and 1 <= len(row["components"]) <= 5
+            if not is_row or any(
+                key["type"] != 2 or key["style"] not in (1, 2, 3, 4)
+                or not 1 <= len(key["custom_id"]) <= 100 or not 1 <= len(key["label"]) <= 80
+                for key in row["components"]
+            ):  # fmt: skip
+                raise Refusal(400, 50035, "Invalid Form Body", errors={"components": {}})
         allowed = fields.get("allowed_mentions")
         if allowed is None or allowed.get("parse") != []:
             self.pings += re.findall(r"@everyone|@here|<@!?\d+>|<@&\d+>", content)
@@ -720,9 +754,9 @@ class DiscordServer(ScriptedServer):
             raise Refusal(404, 10062, "Unknown interaction")
         if interaction["state"] != "new":
             raise Refusal(400, 40060, "Interaction has already been acknowledged.")
-        if fields["type"] != 5:
-            self.violations.append(f"a command was answered with type {fields['type']}")
-        interaction["state"] = "waiting"
+        if fields["type"] != {2: 5, 3: 6}[interaction["type"]]:
+            self.violations.append(f"an interaction was answered with type {fields['type']}")
+        interaction["state"] = "waiting" if interaction["type"] == 2 else "acknowledged"
 
     def _answer_command(self, request: Request, token: str) -> Any:
         interaction = self.interactions.get(token)
@@ -739,6 +773,7 @@ class DiscordServer(ScriptedServer):
             self.sent.append(Sent(interaction["channel"], fields["content"], message["id"]))
         message = self.messages[interaction["message"]]
         message["content"] = fields["content"]
+        message["components"] = fields.get("components", message["components"])
         return message
 
     # -- the rest

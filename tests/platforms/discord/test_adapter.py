@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tertulia.core.backoff import Backoff
+from tertulia.core.buttons import Button
 from tertulia.core.media import Media
 from tertulia.core.source import Source
 from tertulia.errors import (
@@ -157,6 +158,18 @@ class DiscordScene(AdapterFixture):
 
     async def write_nonsense(self) -> None:
         self.server.dispatch("MESSAGE_CREATE", {"content": "of nobody"})
+
+    async def press(self, value: str) -> bool:
+        interaction = self.server.press(self.server.sent[-1].message_id, value)
+        state = self.server.interactions[interaction["token"]]
+        await asyncio.to_thread(self.server.wait, lambda: state["state"] == "acknowledged")
+        return True
+
+    def buttons(self) -> list[Button]:
+        if not self.server.sent:
+            return []
+        message_id = self.server.sent[-1].message_id
+        return [Button(*button) for button in self.server.buttons(message_id)]
 
 
 class TestDiscordAdapter(AdapterContract):

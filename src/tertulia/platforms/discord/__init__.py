@@ -74,6 +74,7 @@ PLATFORM = PlatformDefinition(
     typing=True,
     media=True,
     commands=True,
+    buttons=5,
     mentions_need_raw_ids=True,
     notes=(
         "You have no access to Discord's own APIs.",

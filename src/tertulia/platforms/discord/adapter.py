@@ -7,9 +7,10 @@ import hashlib
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Final
 
+from tertulia.core.buttons import Button
 from tertulia.core.media import Media
 from tertulia.core.source import Source
 from tertulia.core.text.spans import FormattedText
@@ -161,6 +162,8 @@ class DiscordAdapter(Adapter):
         channel_id = await self._channel_of(message.chat_id, message.thread_id)
         text = render(FormattedText(message.text, message.spans))
         body: dict[str, Any] = {"content": text, "allowed_mentions": _NO_MENTIONS}
+        if message.buttons:
+            body["components"] = [_button_row(message.buttons)]
         if message.media is not None:
             return _message_id(await self._create(channel_id, message, body))
         if message.replaces is not None:
@@ -174,6 +177,13 @@ class DiscordAdapter(Adapter):
             if answer is not None:
                 return _message_id(answer)
         return _message_id(await self._create(channel_id, message, body))
+
+    async def close_buttons(self, message: Outgoing) -> None:
+        """Replace the text of a message, and its buttons by none."""
+        channel_id = await self._channel_of(message.chat_id, message.thread_id)
+        text = render(FormattedText(message.text, message.spans))
+        body = {"content": text, "allowed_mentions": _NO_MENTIONS, "components": []}
+        await self._api.ask("PATCH", f"/channels/{channel_id}/messages/{message.replaces}", body)
 
     async def _create(self, channel_id: str, message: Outgoing, body: dict[str, Any]) -> Any:
         """Create a message; if only the reply is refused, create it without."""
@@ -349,6 +359,16 @@ class DiscordAdapter(Adapter):
 
 def _channel(source: Source) -> str:
     return source.thread_id or source.chat_id
+
+
+def _button_row(buttons: Sequence[Button]) -> dict[str, Any]:
+    """Return buttons as a row of components: the first is the main one, the last says no."""
+    styles = [1, *[2] * (len(buttons) - 2), 4]
+    keys = [
+        {"type": 2, "style": style, "label": button.label, "custom_id": button.value}
+        for style, button in zip(styles, buttons, strict=False)
+    ]
+    return {"type": 1, "components": keys}
 
 
 def _nonce(key: str) -> str:

@@ -212,7 +212,7 @@ class EventListener:
             case "MESSAGE_DELETE_BULK":
                 await self._on_deleted(data["ids"], receive)
             case "INTERACTION_CREATE":
-                await self._on_command(data, receive)
+                await self._on_interaction(data, receive)
             case name if name in _CHANNEL_EVENTS:
                 self._channels.pop(str(data["id"]), None)
             case "GUILD_CREATE":
@@ -278,10 +278,15 @@ class EventListener:
                 )
                 await self._hand_over(change, receive)
 
-    async def _on_command(self, interaction: Any, receive: Receive) -> None:
+    async def _on_interaction(self, interaction: Any, receive: Receive) -> None:
         channel_data = {"guild_id": interaction.get("guild_id"), **interaction["channel"]}
         channel = self._remember_channel(channel_data)
         context = await self._context(interaction, channel)
+        press = gateway_events.read_press(interaction, context)
+        if press is not None:
+            await self._hand_over(replace(press, cursor=self._position.cursor), receive)
+            await self._commands.acknowledge_press(interaction)
+            return
         update = gateway_events.read_command(interaction, context)
         if update is None:
             return

@@ -13,7 +13,7 @@ import msgspec
 
 from tertulia.core.media import Media
 from tertulia.core.source import Source
-from tertulia.platforms.base import Changed, Incoming
+from tertulia.platforms.base import Changed, Incoming, Pressed
 
 DM: Final = 1
 GROUP_DM: Final = 3
@@ -23,6 +23,8 @@ READABLE: Final = frozenset({0, 2, 5, 13})
 # A message of a person, or their reply; all other types are notices of Discord.
 _MESSAGE_TYPES: Final = frozenset({0, 19})
 _COMMAND: Final = 2
+_COMPONENT: Final = 3
+_BUTTON: Final = 2
 _EPOCH_MILLIS: Final = 1_420_070_400_000
 
 Json = Mapping[str, Any]
@@ -139,14 +141,30 @@ def read_command(interaction: Json, context: ChatContext) -> Incoming | None:
         return None
     data = interaction["data"]
     values = [str(option["value"]) for option in data.get("options") or () if "value" in option]
-    person = interaction.get("user") or interaction["member"]["user"]
-    author = {"author": person, "member": interaction.get("member")}
     return Incoming(
-        source=read_source(author, context),
+        source=read_source(_presser(interaction), context),
         text=" ".join([f"/{data['name']}", *values]),
         message_id=_id(interaction["id"]),
         is_addressed=True,
     )
+
+
+def read_press(interaction: Json, context: ChatContext) -> Pressed | None:
+    """Return the press of a button under a message of the bot."""
+    data = _mapping(interaction.get("data"))
+    if interaction.get("type") != _COMPONENT or data.get("component_type") != _BUTTON:
+        return None
+    return Pressed(
+        source=read_source(_presser(interaction), context),
+        value=str(data["custom_id"]),
+        press_id=_id(interaction["id"]),
+    )
+
+
+def _presser(interaction: Json) -> Json:
+    """Return who chose a command or pressed a button, as the author of a message."""
+    person = interaction.get("user") or interaction["member"]["user"]
+    return {"author": person, "member": interaction.get("member")}
 
 
 def read_source(message: Json, context: ChatContext) -> Source:

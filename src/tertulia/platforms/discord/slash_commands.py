@@ -72,6 +72,14 @@ class SlashCommands:
             if not command.is_acknowledged.done():
                 command.is_acknowledged.set_result(is_acknowledged)
 
+    async def acknowledge_press(self, interaction: Mapping[str, Any]) -> None:
+        """Tell Discord that a button had its effect; the message is changed later."""
+        path = f"/interactions/{interaction['id']}/{interaction['token']}/callback"
+        try:
+            await self._api.ask("POST", path, {"type": 6}, seconds=_ACKNOWLEDGE_SECONDS)
+        except PlatformError as problem:
+            log.info("discord: a press was not acknowledged: %s", problem.message)
+
     def drop(self, command: PendingCommand) -> None:
         """Forget a command that was not handed over."""
         self._pending.pop(command.id, None)
@@ -92,7 +100,7 @@ class SlashCommands:
             return None
         application = await self._application()
         path = f"/webhooks/{application}/{command.token}/messages/@original"
-        allowed = ("content", "allowed_mentions")
+        allowed = ("content", "allowed_mentions", "components")
         edit = {name: body[name] for name in allowed if name in body}
         try:
             answer = await self._api.send("PATCH", path, edit)
