@@ -42,8 +42,8 @@ _PING = re.compile(r"<[!@#]")
 METHODS: dict[str, set[str]] = {
     "auth.test": set(),
     "apps.connections.open": set(),
-    "chat.postMessage": {"channel", "text", "markdown_text", "thread_ts", "mrkdwn"},
-    "chat.update": {"channel", "ts", "text", "markdown_text", "mrkdwn"},
+    "chat.postMessage": {"channel", "text", "markdown_text", "thread_ts", "mrkdwn", "blocks"},
+    "chat.update": {"channel", "ts", "text", "markdown_text", "mrkdwn", "blocks"},
     "conversations.open": {"users"},
     "conversations.info": {"channel"},
     "users.info": {"user"},
@@ -66,6 +66,7 @@ class Sent(NamedTuple):
     is_markdown: bool = False
     file: tuple[str, bytes] | None = None
     team: str = TEAM
+    has_buttons: bool = False
 
 
 class Workspace(NamedTuple):
@@ -82,6 +83,8 @@ class Event:
 
     def __init__(self, payload: Any, team: str) -> None:
         self.payload = payload
+        is_press = isinstance(payload, dict) and payload.get("type") == "block_actions"
+        self.kind = "interactive" if is_press else "events_api"
         self.team = team
         self.sends = 0
         self.state = "waiting"  # then acknowledged, or lost
@@ -173,6 +176,41 @@ class SlackServer(ScriptedServer):
             "type": "message", "subtype": "message_deleted", "channel": message["channel"],
             "deleted_ts": message["ts"], "ts": self._ts(), "previous_message": dict(message),
         })  # fmt: skip
+
+    def press(
+        self, channel: str, ts: str, value: str, *, user: str = ANA, team: str = TEAM
+    ) -> Event:
+        """Press a button of a message, whatever its value was."""
+        return self.push_payload(self.press_payload(channel, ts, value, user, team), team=team)
+
+    def press_payload(
+        self, channel: str, ts: str, value: str, user: str = ANA, team: str = TEAM
+    ) -> dict[str, Any]:
+        """Return the payload of a press."""
+        message = self.messages[channel, ts]
+        action = {
+            "type": "button", "action_id": "answer_0", "block_id": "b1", "value": value,
+            "text": {"type": "plain_text", "text": "?", "emoji": True}, "action_ts": self._ts(),
+        }  # fmt: skip
+        return {
+            "type": "block_actions", "api_app_id": "A1", "token": "deprecated",
+            "trigger_id": "1.2.secret-trigger", "response_url": "https://hooks.slack.com/actions/x",
+            "team": {"id": team, "domain": "acme"}, "enterprise": None,
+            "user": {"id": user, "username": "ana", "name": "ana", "team_id": team},
+            "channel": {"id": channel, "name": "directmessage"}, "is_enterprise_install": False,
+            "container": {"type": "message", "message_ts": ts, "channel_id": channel,
+                          "is_ephemeral": False},
+            "message": message, "state": {"values": {}}, "actions": [action],
+        }  # fmt: skip
+
+    def buttons(self, channel: str, ts: str) -> list[tuple[str, str]]:
+        """Return the buttons that a message has now: labels and values."""
+        return [
+            (item["text"]["text"], item["value"])
+            for block in self.messages[channel, ts].get("blocks") or ()
+            if block["type"] == "actions"
+            for item in block["elements"]
+        ]
 
     def message(
         self, channel: str, user: str, text: str, thread: str | None = None, team: str = TEAM
@@ -342,7 +380,7 @@ class SlackServer(ScriptedServer):
             text = text.replace("ENVELOPE", envelope_id)
         else:
             text = json.dumps({
-                "envelope_id": envelope_id, "payload": event.payload, "type": "events_api",
+                "envelope_id": envelope_id, "payload": event.payload, "type": event.kind,
                 "accepts_response_payload": False, "retry_attempt": retry,
                 "retry_reason": "timeout" if retry else "",
             })  # fmt: skip
@@ -361,7 +399,11 @@ class SlackServer(ScriptedServer):
     async def _post(self, event: Event, retry: int) -> bool:
         body = event.payload.encode() if isinstance(event.payload, str) else None
         body = json.dumps(event.payload).encode() if body is None else body
+        if event.kind == "interactive":
+            body = urllib.parse.urlencode({"payload": body.decode()}).encode()
         headers = self.sign(body)
+        if event.kind == "interactive":
+            headers["content-type"] = "application/x-www-form-urlencoded"
         if retry:
             headers |= {"x-slack-retry-num": str(retry), "x-slack-retry-reason": "http_timeout"}
         try:
@@ -523,11 +565,15 @@ class SlackServer(ScriptedServer):
         text, is_markdown = self._readable(fields)
         if len(fields.get("text") or "") > 40_000:
             raise Refusal("msg_too_long")
+        check_blocks(fields.get("blocks"), text)
         message = self._post_own(channel, text, thread, workspace)
+        message["blocks"] = fields.get("blocks")
+        has_buttons = bool(self.buttons(channel, message["ts"]))
         with self.changed:
             self.sent.append(
-                Sent(channel, thread, text, message["ts"], is_markdown, team=workspace.team)
-            )
+                Sent(channel, thread, text, message["ts"], is_markdown, team=workspace.team,
+                     has_buttons=has_buttons)
+            )  # fmt: skip
         return {"channel": channel, "ts": message["ts"], "message": message}
 
     def _post_own(
@@ -547,7 +593,11 @@ class SlackServer(ScriptedServer):
         if len(fields.get("text") or "") > 4_000:
             raise Refusal("msg_too_long")
         text, _ = self._readable(fields)
-        self.edits.append((fields["channel"], fields["ts"], text))
+        check_blocks(fields.get("blocks"), text)
+        with self.changed:
+            # Without the field, the blocks of the message stay.
+            message |= {"text": escape(text), "blocks": fields.get("blocks", message.get("blocks"))}
+            self.edits.append((fields["channel"], fields["ts"], text))
         self._push_changed(dict(message), {**message, "text": escape(text)}, workspace.team)
         return {"channel": fields["channel"], "ts": fields["ts"], "text": text}
 
@@ -598,6 +648,28 @@ class SlackServer(ScriptedServer):
 
     def _ts(self) -> str:
         return f"1700000000.{next(self._numbers):06d}"
+
+
+def check_blocks(blocks: Any, text: str) -> None:
+    """Raise `Refusal` for blocks that Slack would refuse; they must say what the text says."""
+    pieces = []
+    for block in blocks or ():
+        if block["type"] == "section":
+            pieces.append(block["text"]["text"])
+            if block["text"]["type"] != "plain_text" or not 1 <= len(pieces[-1]) <= 3000:
+                raise Refusal("invalid_blocks")
+        elif block["type"] != "actions" or not 1 <= len(block["elements"]) <= 25:
+            raise Refusal("invalid_blocks")
+        for item in block.get("elements") or ():
+            label, value = item["text"]["text"], item["value"]
+            is_styled = item.get("style", "primary") in ("primary", "danger")
+            if not (1 <= len(label) <= 75 and 1 <= len(value) <= 2000 and is_styled):
+                raise Refusal("invalid_blocks")
+        ids = [item["action_id"] for item in block.get("elements") or ()]
+        if len(set(ids)) < len(ids):
+            raise Refusal("invalid_blocks")
+    if blocks and unescape("".join(pieces)) != text:
+        raise Refusal("invalid_blocks")
 
 
 def escape(text: str) -> str:

@@ -10,6 +10,12 @@ from typing import Any
 import pytest
 from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError
+from slack_sdk.models.blocks import (
+    ActionsBlock,
+    ButtonElement,
+    PlainTextObject,
+    SectionBlock,
+)
 from slack_sdk.signature import SignatureVerifier
 from slack_sdk.socket_mode import SocketModeClient
 from slack_sdk.socket_mode.client import BaseSocketModeClient
@@ -53,6 +59,19 @@ def test_client_says_who_it_is_and_posts(server: SlackServer, client: WebClient)
     assert client.conversations_open(users="UBEN")["channel"]["id"] == "DBEN"
     client.assistant_threads_setStatus(channel_id="C1", thread_ts=parent, status="is thinking…")
     assert server.statuses == [("C1", parent, "is thinking…")]
+
+
+def test_client_posts_buttons_and_takes_them_away(server: SlackServer, client: WebClient) -> None:
+    server.returns_own = False
+    server.add_channel("C1")
+    button = ButtonElement(text="Yes", value="once:1", action_id="a1", style="primary")
+    blocks = [SectionBlock(text=PlainTextObject(text="May I?")), ActionsBlock(elements=[button])]
+    ts = client.chat_postMessage(channel="C1", text="May I?", blocks=blocks, mrkdwn=False)["ts"]
+    assert server.buttons("C1", ts) == [("Yes", "once:1")]
+    client.chat_update(channel="C1", ts=ts, text="May I? Yes.", mrkdwn=False)
+    assert server.buttons("C1", ts) == [("Yes", "once:1")]  # blocks stay if they are not named
+    client.chat_update(channel="C1", ts=ts, text="May I? Yes.", blocks=[], mrkdwn=False)
+    assert server.buttons("C1", ts) == []
 
 
 def test_client_uploads_a_file(server: SlackServer, client: WebClient) -> None:

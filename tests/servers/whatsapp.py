@@ -43,6 +43,7 @@ _KINDS = {
     "video": {"id", "caption"},
     "audio": {"id"},
     "document": {"id", "caption", "filename"},
+    "interactive": {"type", "body", "action"},
 }
 
 
@@ -56,6 +57,7 @@ class Sent(NamedTuple):
     reply_to: str | None = None
     file: tuple[str, str, bytes] | None = None
     delivery: str | None = None
+    buttons: tuple[tuple[str, str], ...] = ()
 
 
 class Notification:
@@ -91,6 +93,7 @@ class WhatsAppServer(ScriptedServer):
         self.notifications: list[Notification] = []
         self.closed: set[str] = set()  # people who wrote more than 24 hours ago
         self.absent: set[str] = set()  # numbers that are not on WhatsApp
+        self.groups: set[str] = set()  # they take no buttons
         self.messages: set[str] = set()
         self.files: dict[str, bytes | None] = {}
         self.file_types: dict[str, str] = {}
@@ -119,6 +122,18 @@ class WhatsAppServer(ScriptedServer):
         if text is not None:
             message["text"] = {"body": text}
         return message | fields
+
+    def press(self, sent: Sent, button_id: str, *, number: str = ANA) -> dict[str, Any]:
+        """Press a button of a message, whatever its id was; return the message of the press."""
+        message = self.pressed(sent, button_id, number=number)
+        self.notify_app(messages=[message], contacts=[contact(number)])
+        return message
+
+    def pressed(self, sent: Sent, button_id: str, *, number: str = ANA) -> dict[str, Any]:
+        """Return the message of a press, without any notification."""
+        reply = {"type": "button_reply", "button_reply": {"id": button_id, "title": "?"}}
+        context = {"from": NUMBER, "id": sent.message_id}
+        return self.message(number, None, type="interactive", interactive=reply, context=context)
 
     def new_id(self) -> str:
         """Return a new id of a message."""
@@ -274,6 +289,11 @@ class WhatsAppServer(ScriptedServer):
             raise Refusal(400, 131047, "Re-engagement message")
         content = fields[kind]
         text = content.get("body") or content.get("caption") or ""
+        buttons: tuple[tuple[str, str], ...] = ()
+        if kind == "interactive":
+            text, buttons = content["body"]["text"], check_buttons(content)
+            if to in self.groups:
+                raise Refusal(400, 131009, "Parameter value is not valid")
         if kind == "text" and not text:
             raise Refusal(400, 131008, "(#131008) Required parameter is missing")
         if len(text.encode("utf-16-le")) // 2 > (4096 if kind == "text" else 1024):
@@ -281,11 +301,12 @@ class WhatsAppServer(ScriptedServer):
         reply_to = (fields.get("context") or {}).get("message_id")
         if reply_to is not None and reply_to not in self.messages:
             raise Refusal(400, 131009, "Parameter value is not valid")
-        file = None if kind == "text" else self._uploads.get(content["id"])
-        if kind != "text" and file is None:
+        has_file = kind not in ("text", "interactive")
+        file = self._uploads.get(content["id"]) if has_file else None
+        if has_file and file is None:
             raise Refusal(400, 131053, "Media upload error")
         sent = Sent(to, text, self.new_id(), kind, reply_to, file,
-                    fields.get("biz_opaque_callback_data"))  # fmt: skip
+                    fields.get("biz_opaque_callback_data"), buttons)  # fmt: skip
         with self.changed:
             self.sent.append(sent)
         if self.sends_statuses or self.status_first:
@@ -322,6 +343,18 @@ class WhatsAppServer(ScriptedServer):
         if content is not None:
             return Response(body=content, content_type=self.file_types[file_id])
         return Response(stream=_endless(), content_type="application/octet-stream")
+
+
+def check_buttons(content: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return the reply buttons of a message; raise `Refusal` if WhatsApp would refuse them."""
+    replies = [button["reply"] for button in content["action"]["buttons"]]
+    is_valid = content["type"] == "button" and 1 <= len(replies) <= 3
+    for reply in replies:
+        is_valid &= 1 <= len(reply["title"]) <= 20 and 1 <= len(reply["id"]) <= 256
+    is_valid &= len({reply["title"] for reply in replies}) == len(replies)
+    if not is_valid:
+        raise Refusal(400, 131009, "Parameter value is not valid")
+    return tuple((reply["title"], reply["id"]) for reply in replies)
 
 
 def notification(*values: Mapping[str, Any]) -> dict[str, Any]:

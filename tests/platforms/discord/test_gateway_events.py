@@ -128,3 +128,17 @@ def test_id_of_a_time_is_smaller_than_those_after_it() -> None:
     assert gateway_events.snowflake(0) == 0
     assert gateway_events.snowflake(1_420_070_400) == 0
     assert gateway_events.snowflake(1_420_070_401) == 1000 << 22
+
+
+def test_press_of_a_button_and_of_nothing_else() -> None:
+    interaction = {
+        "id": "8", "type": 3, "member": {"user": ANA, "nick": "Anita"},
+        "data": {"component_type": 2, "custom_id": "no:1"},
+    }  # fmt: skip
+    press = gateway_events.read_press(interaction, context(THREAD, parent=GENERAL))
+    assert press is not None
+    assert (press.value, press.press_id) == ("no:1", "8")
+    assert (press.source.user_id, press.source.thread_id) == ("42", "2000")
+    menu = {**interaction, "data": {"component_type": 3, "custom_id": "x"}}
+    for other in (menu, {**interaction, "type": 2}, {**interaction, "data": None}):
+        assert gateway_events.read_press(other, context()) is None

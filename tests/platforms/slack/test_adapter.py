@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import urllib.parse
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+from tertulia.core.buttons import Button
 from tertulia.core.media import Media
 from tertulia.core.source import Source
 from tertulia.errors import (
@@ -117,6 +120,16 @@ class SlackScene(AdapterFixture):
             "message": {**before, "text": text}, "previous_message": before,
         })  # fmt: skip
 
+    async def press(self, value: str) -> bool:
+        event = self.server.press("D1", self.server.sent[-1].ts, value)
+        await asyncio.to_thread(self.server.wait_settled, event)
+        return event.state == "acknowledged"
+
+    def buttons(self) -> list[Button]:
+        if not self.server.sent:
+            return []
+        return [Button(*button) for button in self.server.buttons("D1", self.server.sent[-1].ts)]
+
 
 class TestSocketMode(AdapterContract):
     @asynccontextmanager
@@ -141,6 +154,12 @@ class EventsScene(SlackScene):
     async def push(self, event: dict[str, Any]) -> None:
         payload = {"type": "event_callback", "team_id": "T1", "event": event}
         assert await post(self.server, self.adapter, payload) == 200
+
+    async def press(self, value: str) -> bool:
+        payload = self.server.press_payload("D1", self.server.sent[-1].ts, value)
+        body = urllib.parse.urlencode({"payload": json.dumps(payload)}).encode()
+        form = {"content-type": "application/x-www-form-urlencoded"}
+        return await post(self.server, self.adapter, body, **form) == 200
 
 
 class TestEventsApi(AdapterContract):

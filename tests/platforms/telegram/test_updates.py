@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tertulia.core.keys import session_key
 from tertulia.core.media import Media
 from tertulia.core.source import Source
-from tertulia.platforms.base import Changed, Incoming
+from tertulia.platforms.base import Changed, Incoming, Pressed
 from tertulia.platforms.telegram.updates import Bot, chat_of, read_bot, read_update
 
 BOT = Bot(7, "Tertulia_Bot", "Tertulia")
@@ -196,3 +196,30 @@ def test_malformed_update_raises_what_is_expected(kind: str, value: Any) -> None
 
 def test_bot_is_read() -> None:
     assert read_bot({"id": 7, "username": "x_bot", "first_name": "X"}) == Bot(7, "x_bot", "X")
+
+
+def test_press_is_that_of_the_person_in_the_topic_of_the_message() -> None:
+    bot = {"id": BOT.id, "is_bot": True, "first_name": "Tertulia"}
+    message = {
+        "message_id": 9, "date": 1, "from": bot, "chat": GROUP, "message_thread_id": 7,
+        "is_topic_message": True,
+    }  # fmt: skip
+    query = {"id": "77", "from": ANA, "message": message, "data": "no:1"}
+
+    def read(**changes: Any) -> Any:
+        return read_update({"update_id": 1, "callback_query": {**query, **changes}}, BOT, "work")
+
+    press = read()
+    assert isinstance(press, Pressed)
+    assert (press.value, press.press_id) == ("no:1", "77")
+    assert (press.source.user_id, press.source.chat_id, press.source.thread_id) == (
+        "42",
+        "-100",
+        "7",
+    )
+    assert press.source.account == "work"
+    # Of an old message the topic is not known: a reply would land in another one.
+    old = {"message_id": 9, "date": 0, "chat": GROUP}
+    assert read(message=old) is None
+    assert read(message={**old, "chat": PRIVATE}).source.chat_id == "42"
+    assert read(message=None) is None

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tertulia.core.backoff import Backoff
+from tertulia.core.buttons import Button
 from tertulia.core.media import Media
 from tertulia.core.source import Source
 from tertulia.errors import (
@@ -147,6 +148,17 @@ class WhatsAppScene(AdapterFixture):
         content = {"type": "text", "text": {"body": text}}
         edit = {"original_message_id": original, "message": content}
         await self._notify(self.server.message(ANA, None, type="edit", edit=edit))
+
+    async def press(self, value: str) -> bool:
+        await self._notify(self.server.pressed(self.server.sent[-1], f"tertulia:{value}"))
+        return True
+
+    def buttons(self) -> list[Button]:
+        return _buttons(self.server.sent[-1]) if self.server.sent else []
+
+
+def _buttons(sent: Sent) -> list[Button]:
+    return [Button(label, value.removeprefix("tertulia:")) for label, value in sent.buttons]
 
 
 class TestWhatsAppAdapter(AdapterContract):
@@ -830,3 +842,23 @@ def test_secrets_are_in_no_log_error_or_repr(
         assert secret not in caplog.text
         assert secret not in repr(adapter)
         assert secret not in repr(adapter._api)
+
+
+# -- buttons
+
+BUTTONS = (Button("Approve once", "once:1"), Button("Deny", "no:1"))
+
+
+def test_refused_buttons_are_sent_as_text(server: WhatsAppServer) -> None:
+    server.spoil("messages", refusal(131009), refusal(131009))
+    message = outgoing("May I?", buttons=BUTTONS, reply_to=server.new_id())
+    call(server, lambda adapter: adapter.send(message))
+    (sent,) = server.sent
+    assert (sent.kind, sent.text, sent.buttons) == ("text", "May I?", ())
+
+
+def test_group_gets_the_text_alone(server: WhatsAppServer) -> None:
+    server.groups.add("group-1")
+    call(server, lambda adapter: adapter.send(outgoing(chat_id="group-1", buttons=BUTTONS)))
+    assert [(sent.kind, sent.buttons) for sent in server.sent] == [("text", ())]
+    assert server.count("messages") == 1

@@ -81,6 +81,7 @@ PLATFORM = PlatformDefinition(
     threads=True,
     edits=True,
     media=True,
+    buttons=5,
     mentions_need_raw_ids=True,
     notes=(
         "You have no access to Slack's own APIs.",

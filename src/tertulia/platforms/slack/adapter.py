@@ -14,6 +14,7 @@ import json
 import logging
 import re
 import time
+import urllib.parse
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final
 from weakref import WeakSet, WeakValueDictionary
@@ -39,10 +40,12 @@ from tertulia.platforms.base import (
     Incoming,
     MenuEntry,
     Outgoing,
+    Pressed,
     Receive,
     StreamUpdate,
+    Update,
 )
-from tertulia.platforms.slack import event_reader, mrkdwn
+from tertulia.platforms.slack import block_kit, event_reader, mrkdwn
 from tertulia.platforms.slack.names import Names
 from tertulia.platforms.slack.socket_mode import SocketMode
 from tertulia.platforms.slack.web_api import MarkdownRefused, WebApi
@@ -181,7 +184,9 @@ class SlackAdapter(Adapter):
     # -- events
 
     async def _accept(self, payload: Mapping[str, Any]) -> None:
-        """Store an event; raise an `Error` if it has to be sent again."""
+        """Store an event or a press; raise an `Error` if it has to be sent again."""
+        if block_kit.is_press(payload):
+            payload = block_kit.with_installation(payload)
         loop = asyncio.get_running_loop()
         # Another gateway may run in this process, in a loop of its own.
         siblings = [item for item in self._siblings if item.loop in (None, loop)]
@@ -208,14 +213,18 @@ class SlackAdapter(Adapter):
         reader = event_reader.SlackEventReader(identity, self.account or "", self._commands)
         async with self._locks.setdefault(event_reader.chat_of(payload), asyncio.Lock()):
             try:
-                update = reader.read(payload)
+                update: Update | None = None
+                if block_kit.is_press(payload):
+                    update = block_kit.read_press(payload, self.account or "")
+                else:
+                    update = reader.read(payload)
             except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as problem:
                 log.warning(
                     "slack: an event was not understood and is skipped (%s in %s)",
                     type(problem).__name__, kind,
                 )  # fmt: skip
                 return
-            if isinstance(update, Incoming):
+            if isinstance(update, Incoming | Pressed):
                 update = replace(update, source=await self._names.complete(update.source))
             if update is not None:
                 await receive(update)
@@ -226,17 +235,14 @@ class SlackAdapter(Adapter):
             return await super().respond(request)
         self._check_signature(request, self._signing_secret)
         self.mark_heard()
-        try:
-            payload = json.loads(request.body.decode("utf-8", "replace"))
-        except (ValueError, RecursionError):
-            payload = None
+        payload = _decode(request)
         if not isinstance(payload, dict):
             log.warning("slack: an event was not understood and is skipped")
         elif payload.get("type") == "url_verification":
             challenge = payload.get("challenge")
             body = challenge if isinstance(challenge, str) else ""
             return HttpResponse(body=body.encode("utf-8", "replace"))
-        elif payload.get("type") == "event_callback":
+        elif payload.get("type") == "event_callback" or block_kit.is_press(payload):
             await self._accept(payload)
         else:
             log.warning("slack: a request was not understood and is skipped")
@@ -271,6 +277,12 @@ class SlackAdapter(Adapter):
         plain: dict[str, Any] = {
             **address, "text": mrkdwn.plain_of(message.text, message.spans), "mrkdwn": False,
         }  # fmt: skip
+        if message.buttons:
+            blocks = block_kit.question_blocks(message.text, message.buttons)
+            try:
+                return _ts(await self._api.send(method, {**plain, "blocks": blocks}))
+            except MarkdownRefused as problem:
+                log.warning("slack: sent without buttons: %s", problem.message)
         is_long = len(plain["text"]) > mrkdwn.MAX_TEXT
         if self._has_markdown and (message.spans or is_long):
             markdown = mrkdwn.to_markdown(message.text, message.spans)
@@ -285,6 +297,14 @@ class SlackAdapter(Adapter):
         except MarkdownRefused as problem:
             refusal = problem.message
         raise Refused(refusal, hint="Slack refuses this text in every form.")
+
+    async def close_buttons(self, message: Outgoing) -> None:
+        """Replace the text of a message; an empty list of blocks takes its buttons away."""
+        parameters: dict[str, Any] = {
+            "channel": await self._channel(message.chat_id), "ts": message.replaces,
+            "text": mrkdwn.plain_of(message.text, message.spans), "mrkdwn": False, "blocks": [],
+        }  # fmt: skip
+        await self._api.ask("chat.update", parameters)
 
     async def _channel(self, chat_id: str | None) -> str:
         """Return the channel of a chat; that of a person is opened first."""
@@ -398,6 +418,17 @@ class SlackAdapter(Adapter):
         await asyncio.gather(*statuses, return_exceptions=True)
         await self._names.close()
         await self._api.close()
+
+
+def _decode(request: HttpRequest) -> Any:
+    """Return the JSON of a request; presses come as a form with one field. None if it is none."""
+    text = request.body.decode("utf-8", "replace")
+    if request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
+        text = dict(urllib.parse.parse_qsl(text)).get("payload", "")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _ts(answer: Mapping[str, Any]) -> str | None:

@@ -40,6 +40,8 @@ _MAX_WAITING: Final = 500
 _DRAIN_SECONDS: Final = 3.0
 # A connection that ends sooner is not replaced at once: Slack may have too many of them.
 _STABLE_SECONDS = 10.0
+# Events, and what people did with the blocks of a message.
+_KINDS: Final = ("events_api", "interactive")
 _ENVELOPE_ID = re.compile(r'"envelope_id"\s*:\s*"([\w-]{1,80})"')
 
 Accept = Callable[[Mapping[str, Any]], Awaitable[None]]
@@ -266,7 +268,7 @@ class SocketConnection:
         """Store the event of an envelope, and acknowledge it then."""
         library = import_library()
         envelope_id, payload = envelope.get("envelope_id"), envelope.get("payload")
-        if envelope.get("type") == "events_api" and isinstance(payload, Mapping):
+        if envelope.get("type") in _KINDS and isinstance(payload, Mapping):
             try:
                 await self._accept(payload)
             except Error as problem:

@@ -72,6 +72,8 @@ PLATFORM = PlatformDefinition(
     markdown="simple",
     typing=True,
     media=True,
+    buttons=3,
+    button_text_limit=1024,
     notes=(
         "WhatsApp delivers a message only within 24 hours after the person wrote last.",
         "Do not promise to write later than that.",

@@ -13,11 +13,12 @@ import hmac
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Final
 from weakref import WeakSet, WeakValueDictionary
 
 from tertulia.core.backoff import JITTER, Backoff
+from tertulia.core.buttons import Button
 from tertulia.core.media import Media
 from tertulia.core.source import Source
 from tertulia.core.text.split import length
@@ -300,6 +301,12 @@ class WhatsAppAdapter(Adapter):
             text, has_reply = problem.message, "context" in body
         if has_reply:
             return await self._send({name: body[name] for name in body if name != "context"})
+        if body["type"] == "interactive":
+            log.warning("whatsapp: sent without buttons: %s", text)
+            plain = _text_content(body["interactive"]["body"]["text"])
+            return await self._send(
+                {name: body[name] for name in body if name != "interactive"} | plain
+            )
         raise Refused(text, hint="Check the number of the person.")
 
     async def _content(self, message: Outgoing) -> dict[str, Any]:
@@ -308,7 +315,10 @@ class WhatsAppAdapter(Adapter):
         if message.media is None:
             if not text.strip():
                 raise Refused("The message has no text.", hint="Send a text or a file.")
-            return {"type": "text", "text": {"body": text, "preview_url": False}}
+            is_group = _address(message.chat_id or "")["recipient_type"] == "group"
+            if message.buttons and not is_group:
+                return _interactive_content(text, message.buttons)
+            return _text_content(text)
         media_type = message.media.type or "application/octet-stream"
         size = len(message.content)
         kind, megabytes = _KINDS.get(media_type, ("document", _DOCUMENT_MEGABYTES))
@@ -408,6 +418,23 @@ def _address(chat_id: str) -> dict[str, str]:
     if dot and len(country) == 2 and country.isupper():
         return {"recipient_type": "individual", "recipient": chat_id}
     return {"recipient_type": "group", "to": chat_id}
+
+
+def _text_content(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": {"body": text, "preview_url": False}}
+
+
+def _interactive_content(text: str, buttons: Sequence[Button]) -> dict[str, Any]:
+    """Return a text with reply buttons; they stay in the chat, WhatsApp cannot remove them."""
+    replies = [
+        {
+            "type": "reply",
+            "reply": {"id": f"{notifications.BUTTON_PREFIX}{button.value}", "title": button.label},
+        }
+        for button in buttons
+    ]
+    content = {"type": "button", "body": {"text": text}, "action": {"buttons": replies}}
+    return {"type": "interactive", "interactive": content}
 
 
 def _message_id(answer: Mapping[str, Any]) -> str | None:

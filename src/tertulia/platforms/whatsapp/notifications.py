@@ -13,12 +13,14 @@ import msgspec
 
 from tertulia.core.media import Media
 from tertulia.core.source import Source
-from tertulia.platforms.base import Changed, Incoming, Settled
+from tertulia.platforms.base import Changed, Incoming, Pressed, Settled
 from tertulia.platforms.whatsapp.graph_api import describe_error
 
 Json = Mapping[str, Any]
 
 _FILES: Final = ("image", "audio", "video", "document", "sticker", "voice")
+# The ids of our buttons begin so; buttons of other programs of the number are texts.
+BUTTON_PREFIX: Final = "tertulia:"
 _REACHED: Final = ("sent", "delivered", "read", "played")
 
 
@@ -87,8 +89,8 @@ def sender_of(message: Json, value: Json) -> MessageSender:
 
 def read_message(
     message: Json, value: Json, sender: KnownSender, account: str
-) -> Incoming | Changed | None:
-    """Return the message or the change, or None if there is nothing to do.
+) -> Incoming | Changed | Pressed | None:
+    """Return the message, the change or the press, or None if there is nothing to do.
 
     Raises `KeyError`, `TypeError`, `ValueError` or `AttributeError` if it is malformed.
     """
@@ -106,6 +108,9 @@ def read_message(
             text, media = _content(edit["message"])
             target = _required(edit["original_message_id"])
             return Changed(kind="edited", source=source, message_id=target, text=text, media=media)
+        case "interactive" if (value_of_button := _own_button(message)) is not None:
+            press_id = _required(message["id"])
+            return Pressed(source=source, value=value_of_button, press_id=press_id)
     text, media = _content(message)
     if text is None and not media:
         return None
@@ -119,6 +124,15 @@ def read_message(
         is_addressed=_is_addressed(source, text, context, value),
         reply_to=_text(context.get("id")),
     )
+
+
+def _own_button(message: Json) -> str | None:
+    """Return the value of a pressed button that we sent, or None."""
+    reply = message["interactive"].get("button_reply")
+    button_id = _text(reply.get("id")) if isinstance(reply, Mapping) else None
+    if button_id is None or not button_id.startswith(BUTTON_PREFIX):
+        return None
+    return button_id.removeprefix(BUTTON_PREFIX)
 
 
 def read_status(status: Json) -> Settled | None:
