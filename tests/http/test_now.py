@@ -21,7 +21,9 @@ def test_nothing_needs_anybody(tmp_path: Path) -> None:
         now = client.get("/now").json()
         assert now["needs"] == []
         assert (now["calls"], now["answered"]) == (1, 0)
-        assert client.get("/now", params={"since": now["at"]}).json()["calls"] == 0
+        assert now["recent"] is None
+        later = client.get("/now", params={"since": now["at"], "look": now["since"]}).json()
+        assert (later["calls"], later["recent"]["calls"]) == (0, 1)
         node = eventually(lambda: client.get("/nodes").json()["items"])[0]
         assert (node["is_fresh"], node["version"]) == (True, tertulia.__version__)
     with server.store() as store:
@@ -48,6 +50,7 @@ def test_what_needs_a_person_comes_worst_first(tmp_path: Path) -> None:
         assert now["needs"][2]["queue"] == "inbox"
         assert now["needs"][2]["id"] == late.id
         assert now["needs"][3]["subject"] == "telegram:42"
+        assert (now["answered"], now["failed"]) == (0, 1)
         with server.client("ana") as client:
             assert client.get("/now").status_code == 403
 

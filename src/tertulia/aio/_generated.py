@@ -66,6 +66,7 @@ from tertulia.records.queues.review import (
     DeliveryOutcome,
     MessageOutcome,
     QueueOverview,
+    SettledCount,
     SettleReport,
 )
 from tertulia.records.queues.trace import MessageTrace
@@ -1524,9 +1525,9 @@ class QueueReview:
         """Return counts and groups of what is unknown, dead, waiting or in progress."""
         return await self.executor.run(self.sync.overview, limit=limit)
 
-    async def count_answered(self, since: datetime, *, limit: int = 1000) -> tuple[int, bool]:
-        """Return how many messages since a time are settled, and whether there are more."""
-        return await self.executor.run(self.sync.count_answered, since, limit=limit)
+    async def count_settled(self, since: datetime, *, limit: int = 1000) -> SettledCount:
+        """Return how many messages that were received since a time are settled, and how."""
+        return await self.executor.run(self.sync.count_settled, since, limit=limit)
 
     async def deliveries(
         self,

@@ -96,7 +96,7 @@ async def serve_gateway(
         if terminal is not None and sys.stdin.isatty():
             tasks.append(asyncio.create_task(TranscriptFollower(store, terminal).run()))
         try:
-            async with _serve_http(gateway, http, print_text):
+            async with _serve_http(gateway, http, config, print_text):
                 await gateway.run()
             log.info("stopped; what was not answered yet is answered after the next start")
         finally:
@@ -155,7 +155,10 @@ def _process_registry(config: Config, store: aio.Store) -> ProcessRegistry | Non
 
 @asynccontextmanager
 async def _serve_http(
-    gateway: Gateway, http: HttpSection | None, print_text: Callable[[str], None] | None
+    gateway: Gateway,
+    http: HttpSection | None,
+    config: Config,
+    print_text: Callable[[str], None] | None,
 ) -> AsyncIterator[None]:
     """Serve HTTP while the block runs, if it is enabled.
 
@@ -164,9 +167,15 @@ async def _serve_http(
     if http is None:
         yield
         return
+    from tertulia.config.load import to_redacted_dict
     from tertulia.http.server import serve
 
-    async with serve(gateway, with_owner_token(http), pages=_console_pages()) as server:
+    async with serve(
+        gateway,
+        with_owner_token(http),
+        pages=_console_pages(),
+        configuration=to_redacted_dict(config),
+    ) as server:
         log.info("HTTP on %s, described at /openapi.json", server.url)
         if print_text is not None:
             print_text(f"HTTP is served on {server.url}; /openapi.json there describes it.\n")

@@ -32,6 +32,7 @@ from tertulia.console.asset_files import assets, send_asset
 from tertulia.console.change_watch import ChangeWatch
 from tertulia.console.environment import render_template, zone
 from tertulia.console.guest_page import show_guest_page
+from tertulia.console.last_look import LastLook
 from tertulia.console.live_stream import MAX_ROWS, LivePage, live_events
 from tertulia.console.page_definition import (
     CONSOLE,
@@ -110,14 +111,21 @@ class Console:
                 caller = await self._api.cookies.caller(request)
             except Unauthorized:
                 return _to_sign_in(request)
-            call = self._call(request, caller, request.path_params, dict(request.query_params))
+            query = dict(request.query_params)
+            look = LastLook.of(request, self._api.store.now()) if page.path == "/" else None
+            if look is not None and look.before is not None:
+                query.setdefault("look", look.before.isoformat())
+            call = self._call(request, caller, request.path_params, query)
             try:
                 await self._count(caller)
                 if caller.role == "guest" and page.role != "guest" and page.path == "/":
                     return RedirectResponse(f"{CONSOLE}/chat", 303)
-                return await self._page(page, call)
+                response = await self._page(page, call)
             except Error as problem:
                 return self._error(request, caller, page, problem)
+            if look is not None:
+                look.keep(request, response)
+            return response
 
         return endpoint
 

@@ -45,6 +45,7 @@ def environment() -> Environment:
         tokens=_tokens,
         duration=_duration,
         json=_json,
+        json_line=_json_line,
         platform=_platform,
         title=_title,
         browser=_browser,
@@ -151,6 +152,10 @@ def _duration(seconds: float) -> str:
 
 def _json(value: object) -> str:
     return display_json(value)
+
+
+def _json_line(value: object) -> str:
+    return display_json(value, indent=None)
 
 
 def _platform(name: str) -> str:

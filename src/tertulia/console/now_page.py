@@ -32,7 +32,9 @@ async def load_now(call: PageCall) -> dict[str, Any]:
         }  # fmt: skip
     midnight = datetime.combine(call.api.store.now().astimezone(zone()).date(), time(), zone())
     values = await gather_values(
-        overview=call.operate("read_now", query={"since": midnight.isoformat()}),
+        overview=call.operate(
+            "read_now", query={"since": midnight.isoformat(), **call.choose("look")}
+        ),
         sessions=sessions,
     )
     overview = values["overview"]

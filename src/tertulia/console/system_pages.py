@@ -94,7 +94,13 @@ async def load_browsers(call: PageCall) -> dict[str, Any]:
         page=call.operate("list_browsers", query={"limit": _LIMIT, **call.choose("cursor")}),
         own=call.api.cookies.browser(call.request),
     )
-    return {"browsers": values["page"].items, "next": values["page"].next, "own": values["own"].id}
+    settings = await call.operate("list_settings") if call.caller.is_owner else None
+    return {
+        "browsers": values["page"].items,
+        "next": values["page"].next,
+        "own": values["own"].id,
+        "settings": None if settings is None else settings.items,
+    }
 
 
 PAGES = (

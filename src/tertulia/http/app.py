@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import Any
 
 from starlette.applications import Starlette
@@ -34,9 +35,15 @@ from tertulia.records.people import Role
 class Api:
     """The objects that operations and pages share: gateway, settings, authenticator, metrics."""
 
-    def __init__(self, gateway: Gateway, settings: HttpSettings) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        settings: HttpSettings,
+        configuration: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         self.gateway = gateway
         self.settings = settings
+        self.configuration = configuration
         self.authenticator = Authenticator(settings)
         self.cookies = BrowserCookies(self)
         self.repeated = RepeatedRequests()
@@ -95,14 +102,19 @@ Pages = Callable[[Api], ASGIApp]
 
 
 def application(
-    gateway: Gateway, settings: HttpSettings | None = None, *, pages: Pages | None = None
+    gateway: Gateway,
+    settings: HttpSettings | None = None,
+    *,
+    pages: Pages | None = None,
+    configuration: Mapping[str, Any] = MappingProxyType({}),
 ) -> Starlette:
     """Return the application of a gateway, for any ASGI server; `serve` runs it with uvicorn.
 
     With `pages`, the application that this function returns is served below `/console`, behind the
-    checks of `guard.py`, and `/` leads there.
+    checks of `guard.py`, and `/` leads there. `configuration` are the settings that owners may look
+    at, nested by section and without secrets.
     """
-    api = Api(gateway, settings or HttpSettings())
+    api = Api(gateway, settings or HttpSettings(), configuration)
     description = describe_api(TABLE)
 
     async def openapi(request: Request) -> Response:

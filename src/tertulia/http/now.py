@@ -58,18 +58,32 @@ class RunningTurn(msgspec.Struct, frozen=True, kw_only=True):
     text: str | None
     received_at: datetime
     attempts: int
+    node: str | None = None
 
 
 class NowQuery(msgspec.Struct, frozen=True):
-    """`since` is when the person looked last; by default a day ago."""
+    """`since` is when today's figures begin; by default a day ago. `look`: the last look."""
 
     since: datetime | None = None
+    look: datetime | None = None
+
+
+class Recent(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened since a time: messages answered and given up, model calls, usage."""
+
+    since: datetime
+    answered: int
+    failed: int
+    is_more: bool
+    calls: int
+    usage: Usage
 
 
 class Now(msgspec.Struct, frozen=True, kw_only=True):
     """What needs a person, worst first; and since a time: messages, failures, usage.
 
-    `answered` counts up to 1,000 (`is_more`).
+    `answered` and `failed` count up to 1,000 (`is_more`). `recent` is the same since the last look,
+    if the request says when that was.
     """
 
     at: datetime
@@ -79,9 +93,11 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
     counts: tuple[QueueCount, ...]
     running: tuple[RunningTurn, ...]
     answered: int
+    failed: int
     is_more: bool
     calls: int
     usage: Usage
+    recent: Recent | None
     budgets: tuple[BudgetState, ...]
     nodes: int
     nodes_fresh: int
@@ -105,8 +121,8 @@ async def read_now(call: ApiCall) -> Now:
     nodes = await store.nodes.find()
     connections = await store.listeners.connections()
     budgets = await store.usage.budgets()
-    answered, is_more = await store.queues.count_answered(since)
-    total = await store.usage.total(since)
+    today = await _read_recent(store, since)
+    recent = None if query.look is None else await _read_recent(store, query.look)
     needs = [
         *_queue_needs(overview.groups),
         *_pairing_needs(pairings),
@@ -126,17 +142,28 @@ async def read_now(call: ApiCall) -> Now:
         running=tuple(
             RunningTurn(
                 key=item.key, source=item.source, text=item.text, received_at=item.received_at,
-                attempts=item.attempts,
+                attempts=item.attempts, node=item.worker,
             )
             for item in running.items
         ),
-        answered=answered,
-        is_more=is_more,
-        calls=total.calls,
-        usage=total.usage,
+        answered=today.answered,
+        failed=today.failed,
+        is_more=today.is_more,
+        calls=today.calls,
+        usage=today.usage,
+        recent=recent,
         budgets=tuple(budgets),
         nodes=len(nodes),
         nodes_fresh=sum(node.is_fresh for node in nodes),
+    )  # fmt: skip
+
+
+async def _read_recent(store: aio.Store, since: datetime) -> Recent:
+    count = await store.queues.count_settled(since)
+    total = await store.usage.total(since)
+    return Recent(
+        since=since, answered=count.answered, failed=count.failed, is_more=count.is_more,
+        calls=total.calls, usage=total.usage,
     )  # fmt: skip
 
 

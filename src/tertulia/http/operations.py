@@ -21,6 +21,7 @@ from tertulia.errors import ConfigError
 from tertulia.http import (
     approvals,
     browsers,
+    configuration,
     deliveries,
     health,
     inbox,
@@ -63,6 +64,7 @@ TABLE: tuple[Operation, ...] = (
     *approvals.TABLE,
     *mcp_server.TABLE,
     *browsers.TABLE,
+    *configuration.TABLE,
     *web.TABLE,
     *webhook.TABLE,
     *platforms.TABLE,

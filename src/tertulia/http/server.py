@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import uvicorn
@@ -57,15 +58,20 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def serve(
-    gateway: Gateway, settings: HttpSettings, *, pages: Pages | None = None
+    gateway: Gateway,
+    settings: HttpSettings,
+    *,
+    pages: Pages | None = None,
+    configuration: Mapping[str, Any] = MappingProxyType({}),
 ) -> AsyncIterator[ServerAddress]:
     """Listen for the duration of the block. The caller runs the gateway itself.
 
-    `pages` makes the application that is served below `/console`; see `application`.
+    `pages` makes the application that is served below `/console`, and `configuration` are the
+    settings that it shows; see `application`.
     Raises `ConfigError` if the address cannot be used.
     """
     listener = _bind(settings)
-    app = application(gateway, settings, pages=pages)
+    app = application(gateway, settings, pages=pages, configuration=configuration)
     table = ConnectionTable(settings, _descriptor_limit())
     protocol: Any = partial(LimitedProtocol, table=table)
     config = uvicorn.Config(

@@ -77,6 +77,14 @@ class QueueOverview(msgspec.Struct, frozen=True):
     groups: tuple[QueueGroup, ...]
 
 
+class SettledCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many messages were answered, and how many given up; `is_more`: there are more."""
+
+    answered: int
+    failed: int
+    is_more: bool
+
+
 class SettleReport(msgspec.Struct, frozen=True, kw_only=True):
     """What settling many did: how many were settled, and which had changed and stayed as they are.
 
@@ -118,13 +126,14 @@ class QueueReview:
 
         return self._db.read(work)
 
-    def count_answered(self, since: datetime, *, limit: int = 1000) -> tuple[int, bool]:
-        """Return how many messages since a time are settled, and whether there are more."""
+    def count_settled(self, since: datetime, *, limit: int = 1000) -> SettledCount:
+        """Return how many messages that were received since a time are settled, and how."""
         validate.aware_datetime("since", since)
         base.check_limit(limit)
         params = {"since": to_micros(since), "limit": limit + 1}
-        (count,) = self._db.read(lambda tx: tx.one("inbox_count_settled", params)) or (0,)
-        return min(count, limit), count > limit
+        count, failed = self._db.read(lambda tx: tx.one("inbox_count_settled", params)) or (0, 0)
+        answered = min(count - failed, limit)
+        return SettledCount(answered=answered, failed=failed, is_more=count > limit)
 
     def deliveries(
         self,

@@ -189,7 +189,7 @@ where id = :id and state = 'dead' and attempts = :attempts
 
 -- name: inbox_count_settled
 -- Counted up to the limit only.
-select count(*) from (
-    select 1 from inbox {part_inbox_by_settled}
+select count(*), count(case when state = 'dead' then 1 end) from (
+    select state from inbox {part_inbox_by_settled}
     where state in ('done', 'dead', 'gathered') and received_at >= :since limit :limit
 ) ended
