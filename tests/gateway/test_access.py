@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -102,6 +103,25 @@ def test_role_of_a_token_comes_from_the_configuration(
         assert role == "member"  # the owner approved this guest
     else:
         assert role == tokens[name]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "stored", "role"),
+    [
+        ({"shop": "guest"}, "guest", "guest"),
+        ({"shop": "guest"}, "member", "member"),
+        ({"shop": "owner"}, "guest", "guest"),
+        ({"other": "guest"}, "member", "guest"),
+    ],
+)
+def test_visitor_is_a_guest_until_approved(
+    tokens: dict[str, Role], stored: Role, role: Role
+) -> None:
+    """Those of one token have an account each; an approved one stayed a guest."""
+    visitor = Source(
+        "web", "1", account="shop/0123456789abcdef01234567", user_id="0123456789abcdef"
+    )
+    assert access.role_of(visitor, stored, PlatformSettings(), tokens) == role
 
 
 def test_stranger_gets_a_pairing_code_and_nothing_else(where: str) -> None:

@@ -63,8 +63,11 @@ def role_of(
 
 
 def has_token(source: Source, tokens: Mapping[str, Role]) -> bool:
-    """Return whether the person has a configured token, or writes where none is needed."""
-    return source.platform not in TOKEN_PLATFORMS or source.account in tokens
+    """Return whether the person has a configured token, or writes where none is needed.
+
+    The account of a visitor is the name of the token that they share, and their own after a slash.
+    """
+    return source.platform not in TOKEN_PLATFORMS or source.account.partition("/")[0] in tokens
 
 
 def lowest(roles: Iterable[Role]) -> Role:

@@ -56,7 +56,9 @@ def put_code(
     if tx.one("code_is_refused", {"subject": subject}) is not None:
         return False
     tx.run("codes_delete_of_subject", {"subject": subject, "purpose": purpose})
-    account = {"platform": storable(source.platform), "account": storable(source.account)}
+    # Visitors of a page have an account each, below the name of their token: they share its limit.
+    name = source.account.partition("/")[0]
+    account = {"platform": storable(source.platform), "account": storable(name)}
     if purpose == "pair":
         tx.run("codes_replace_oldest", {**account, "kept": pairing_code.MAX_PENDING - 1})
     tx.run(

@@ -44,6 +44,12 @@ class PairingPromises:
         for code in codes:
             store.people.approve(code or "")
 
+    def test_visitors_of_one_token_share_a_limit(self, store: Store) -> None:
+        for number in range(9):
+            visitor = Source("web", "den", account=f"shop/{number}", user_id=str(number))
+            assert store.people.request_pairing(visitor) is not None
+        assert len(store.people.pending_pairings()) == 3
+
     def test_one_person_has_one_code(self, store: Store, clock: FakeClock) -> None:
         """Otherwise one stranger could fill the list."""
         first = store.people.request_pairing(dm("anna"))
