@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import stat
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ import pytest
 from tertulia.cli import serve
 from tertulia.cli.options import CommandOptions
 from tertulia.config.schema import Config
+from tertulia.processes import supervisor
 
 
 class RecordingGateway:
@@ -63,3 +65,21 @@ def test_first_signal_stops_the_gateway_and_the_second_ends_the_process(
 
 def test_the_parrot_saves_no_memories() -> None:
     assert serve._memory_flush(Config(), cast(Any, None), cast(Any, None)) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has it")
+def test_gateway_cannot_be_inspected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs of the agent and MCP servers run as the same user, and could read its keys."""
+
+    class RefusedError(Exception):
+        pass
+
+    def refuse() -> None:
+        raise RefusedError
+
+    monkeypatch.setattr(supervisor, "refuse_inspection", refuse)
+    nothing = cast(Any, None)
+    with pytest.raises(RefusedError):
+        asyncio.run(
+            serve.serve_gateway(CommandOptions(), Config(), nothing, nothing, [], terminal=None)
+        )

@@ -104,3 +104,12 @@ def test_unit_has_descriptors_for_all_connections() -> None:
     match = re.search(r"^LimitNOFILE=(\d+)$", UNIT.read_text("utf-8"), re.MULTILINE)
     assert match is not None
     assert int(match[1]) // 2 >= HttpSettings().connections
+
+
+def test_keys_do_not_stand_in_the_environment_of_the_unit() -> None:
+    """Programs of the same user can read the environment in /proc."""
+    text = UNIT.read_text("utf-8")
+    assert re.search(r"^LoadCredential=credentials:/etc/tertulia/credentials$", text, re.MULTILINE)
+    assert "EnvironmentFile" not in text
+    assert not [name for name in _environment() if re.search("KEY|TOKEN|SECRET|PASS", name)]
+    assert "/etc/tertulia/credentials" in (ROOT / "docs/deployment.md").read_text("utf-8")

@@ -368,6 +368,21 @@ def test_role_of_a_token_is_read_from_the_configuration_at_each_run(
     asyncio.run(play())
 
 
+def test_schedule_of_a_removed_token_does_not_run_where_everybody_may_write(
+    where: str, tmp_path: Path
+) -> None:
+    eve = Source("api", "schedules", account="eve", user_id="eve")
+    anybody = {"api": PlatformSettings(admission="everyone")}
+
+    async def play() -> None:
+        for tokens, state in (({"eve": "guest"}, "done"), ({"mallory": "guest"}, "failed")):
+            settings = rules(token_roles=tokens, platforms=anybody)
+            async with home(where, tmp_path, rules=settings) as node:
+                assert (await ran(node, await made(node, who=eve))).state == state
+
+    asyncio.run(play())
+
+
 def test_foreign_target_is_refused_once_its_creator_is_no_owner(where: str, tmp_path: Path) -> None:
     async def play() -> None:
         async with home(where, tmp_path) as node:

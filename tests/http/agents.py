@@ -20,12 +20,14 @@ class HeldAgent(ParrotAgent):
         self.may_go_on = threading.Event()
         self.ends: list[str] = []
         self.ended = threading.Semaphore(0)
+        self.looks = 0  # how often it has looked whether it may go on
 
     async def run(self, request: Request) -> AsyncGenerator[Event, None]:
         yield Delta("well, ")
         self.began.release()
         try:
             while not self.may_go_on.is_set():
+                self.looks += 1
                 if request.stop.is_set():
                     self.ends.append("stopped")
                     raise AgentStopped("Stopped.", partial="well, ")

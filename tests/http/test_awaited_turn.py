@@ -6,8 +6,9 @@ import socket
 import threading
 from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
@@ -18,8 +19,10 @@ from tertulia.agents import ParrotAgent
 from tertulia.agents.base import Event, Request
 from tertulia.errors import AgentUnavailable
 from tertulia.gateway.settings import GatewaySettings
+from tertulia.http import awaited_turn
+from tertulia.http.event_stream import StreamedTurn
 from tests.http.agents import HeldAgent
-from tests.http.served_gateway import PATIENCE, SECRETS, served_gateway
+from tests.http.served_gateway import PATIENCE, SECRETS, eventually, served_gateway
 
 FOUR = GatewaySettings(turns=4, turns_per_person=3, drain_seconds=2)
 
@@ -76,8 +79,18 @@ def test_turns_of_a_person_and_of_the_node_are_limited(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", [None, "m1"])
-def test_turn_ends_when_its_client_leaves(tmp_path: Path, stream: bool, name: str | None) -> None:
-    agent = HeldAgent()
+def test_turn_ends_when_its_client_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: bool, name: str | None
+) -> None:
+    agent, noticed = HeldAgent(), threading.Event()
+    owner, method = (StreamedTurn, "abandon") if stream else (awaited_turn, "_abandon")
+    abandon = getattr(owner, method)
+
+    def note(*arguments: Any) -> None:
+        abandon(*arguments)
+        noticed.set()
+
+    monkeypatch.setattr(owner, method, note)
     with served_gateway(tmp_path / "talk.db", agent=agent) as server:
         body = {"text": "hola", "message_id": name, "conversation": "c", "stream": stream}
         left = threading.Event()
@@ -95,6 +108,10 @@ def test_turn_ends_when_its_client_leaves(tmp_path: Path, stream: bool, name: st
             assert agent.ended.acquire(timeout=PATIENCE)
             assert agent.ends == ["stopped"]
             return
+        # The server knows that the client has left, and the agent would have been stopped by now.
+        assert noticed.wait(PATIENCE)
+        looks = agent.looks
+        eventually(lambda: agent.looks > looks + 5 or bool(agent.ends))
         agent.may_go_on.set()
         assert agent.ended.acquire(timeout=PATIENCE)
         assert agent.ends == ["answered"]
@@ -156,15 +173,15 @@ def test_stopping_takes_no_longer_than_the_drain(tmp_path: Path) -> None:
     agent, pool = HeldAgent(), ThreadPoolExecutor(1)
     rules = GatewaySettings(drain_seconds=0.2)
     with (
+        ExitStack() as sockets,
         served_gateway(
             tmp_path / "talk.db", agent=agent, rules=rules, drain_seconds=3600, read_seconds=3600
         ) as server,
         server.client("ana") as client,
-        socket.create_connection(
-            (urlsplit(server.url).hostname, urlsplit(server.url).port)
-        ) as slow,
     ):
-        # A body that never arrives would hold the server for an hour.
+        # A body that never arrives would hold the server for an hour; its socket outlives it.
+        address = urlsplit(server.url)
+        slow = sockets.enter_context(socket.create_connection((address.hostname, address.port)))
         head = f"POST /turns HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRETS['bob']}\r\n"
         slow.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
         hung = pool.submit(client.post, "/turns", json={"text": "hola"})

@@ -16,7 +16,8 @@ from schemathesis.specs.openapi.checks import response_schema_conformance, statu
 
 from tertulia.http.operations import TABLE
 from tertulia.http.routing import describe_api
-from tests.http.served_gateway import SECRETS
+from tertulia.platforms.webhook import WebhookAdapter
+from tests.http.served_gateway import SECRETS, served_gateway
 from tests.http.server_process import server_process
 
 pytestmark = pytest.mark.check
@@ -140,6 +141,26 @@ def test_large_body_is_refused(server: Server) -> None:
         undeclared = client.post("/turns", content=chunks())
         assert undeclared.status_code == 413
         assert client.get("/healthz").json() == {"status": "ok"}
+
+
+def test_guests_and_callers_without_a_token_may_send_less(tmp_path: Path) -> None:
+    body = {"text": "x" * 3000}
+    with served_gateway(
+        tmp_path / "talk.db",
+        adapters=[WebhookAdapter("webhook-secret-0123456789")],
+        guest_body=2048,
+        open_body=1024,
+    ) as server:
+        for name, status in (("ana", 200), ("eve", 413)):
+            with server.client(name) as client:
+                assert client.post("/turns", json=body).status_code == status
+                chat = {"messages": [{"role": "user", "content": body["text"]}]}
+                assert client.post("/v1/chat/completions", json=chat).status_code == status
+                rpc = {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": body}
+                assert client.post("/mcp", json=rpc).status_code == status
+        with server.client(None) as client:
+            for path in ("/webhook", "/platforms/webhook"):
+                assert client.post(path, json=body).status_code == 413
 
 
 def test_incomplete_request_times_out(short_timeout_server: Server) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -165,3 +166,13 @@ def test_lost_supervisor_is_reported_and_the_output_stays(conversation: Conversa
     assert "so far" in notice
     conversation.registry.kill(process.id)
     assert supervisor.mark(process.pid) == ""
+
+
+def test_supervisor_cannot_be_inspected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its program runs as the same user, and could read its memory."""
+    calls: list[str] = []
+    monkeypatch.setattr(supervisor, "refuse_inspection", lambda: calls.append("refused"))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("no description of a program"))
+    with pytest.raises(json.JSONDecodeError):
+        supervisor.main()
+    assert calls == ["refused"]

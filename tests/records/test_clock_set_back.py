@@ -43,6 +43,17 @@ class TestPauses:
         store.inbox.done(item)
         assert [item.text for item in store.inbox.claim()] == ["and more"]
 
+    @pytest.mark.parametrize("seconds", [1, 30])
+    def test_a_small_change_delays_nothing(
+        self, store: Store, clock: FakeClock, seconds: int
+    ) -> None:
+        """Clocks of two nodes differ as much, so that a pause would go on: there is none."""
+        store.inbox.put(ANA, "hola", message_id=1)
+        store.outbox.put("hello", "telegram:42")
+        clock.forward(seconds=-seconds)
+        assert len(store.inbox.claim()) == 1
+        assert len(store.outbox.claim()) == 1
+
     def test_delivery_is_due_at_once(self, store: Store, clock: FakeClock) -> None:
         for text in ("one", "two"):
             store.outbox.put(text, "telegram:42")

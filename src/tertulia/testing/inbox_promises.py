@@ -285,6 +285,15 @@ class InboxPromises:
         assert sorted(str(user) for user in second) == ["1", "7", "7", "8", "9"]
         assert len(store.inbox.claim(1000)) == 66 - 9
 
+    def test_the_next_claim_begins_with_another_person(self, store: Store) -> None:
+        """With room for one message at a time, nobody waits for all chats of another."""
+        for number in range(5):
+            flood = Source("telegram", f"flood-{number}", user_id="1")
+            store.inbox.put(flood, f"flood {number}", message_id=number)
+        store.inbox.put(Source("telegram", "9", user_id="9"), "hola", message_id=1)
+        served = [item.source.user_id for _ in range(3) for item in store.inbox.claim(1)]
+        assert served == ["1", "9", "1"]
+
     def test_people_at_their_limit_are_left_out(self, store: Store) -> None:
         for user in ("7", "8"):
             for number in range(5):

@@ -16,11 +16,18 @@ EXACT = [
     heads.TIME_HEAD + "2026-01-01T10:00:00+00:00]",
     heads.SUMMARY_HEAD,
     heads.DELIVERY_HEAD,
+    heads.IMAGES_HEAD,
 ]
 INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff\u00ad\u034f\ufe0f\U000e0061 \u00a0\u3164\t\n\u0301"
 LOOKALIKES = {
     "o": "оοօᴏ0", "F": "Ｆ𝐅ꜰ🅕🇫", "m": "м𝓂ｍ", "e": "еｅ𝖾", "S": "Ѕ𝐒ｓ", "a": "аａ", "y": "уү",
 }  # fmt: skip
+
+
+def test_every_head_is_tried() -> None:
+    own = [value for name, value in vars(heads).items() if name.endswith("_HEAD")]
+    assert len(own) == len(EXACT)
+    assert all(any(tried.startswith(head) for tried in EXACT) for head in own)
 
 
 @pytest.mark.parametrize("head", EXACT)
