@@ -11,6 +11,7 @@ import random
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import apsw
 import msgspec
@@ -44,6 +45,8 @@ PUT_SESSION = "insert into sessions (ref, id, key, updated_at, origin) values (?
 TOUCH = "update sessions set updated_at = ? where ref = ?"
 FIND = "select ref, id, key, updated_at, origin from sessions where ref = ?"
 NEWEST = "select body from messages where place < ? order by place desc limit 50"
+NEWEST_SESSIONS = """select * from sessions where ended_at is null and platform = 'telegram'
+  order by updated_at desc, ref desc limit 50"""
 SEARCH = """select rowid, snippet(words, 0, '[', ']', '…', 12), bm25(words)
   from words where words match ? order by rank limit 20"""
 
@@ -53,6 +56,7 @@ NOW = 1_760_000_000_000
 
 def connect(path: Path, durability: str) -> apsw.Connection:
     connection = apsw.Connection(str(path))
+    connection.set_busy_timeout(60_000)
     connection.pragma("journal_mode", "wal")
     connection.pragma("synchronous", "FULL" if durability == "safe" else "NORMAL")
     connection.execute(SCHEMA)
@@ -114,6 +118,26 @@ class RawSessions:
         execute("begin immediate")
         execute(TOUCH, (next(self._now), next(self._pick)))
         execute("commit")
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class RawList:
+    """The 50 sessions with the newest activity, from the file of a store, with its own index.
+
+    All columns are read, and the JSON in two of them is decoded: a caller needs no less.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._connection = apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)
+        names = [str(row[1]) for row in self._connection.execute("pragma table_info(sessions)")]
+        self._json = [names.index(name) for name in ("origin", "metadata")]
+
+    def newest(self) -> list[object]:
+        decode, (origin, metadata) = msgspec.json.decode, self._json
+        rows: list[Any] = self._connection.execute(NEWEST_SESSIONS).fetchall()
+        return [(row, decode(row[origin]), decode(row[metadata])) for row in rows]
 
     def close(self) -> None:
         self._connection.close()

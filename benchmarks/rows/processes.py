@@ -1,20 +1,22 @@
-"""Several processes on one file: lost messages and failed calls."""
+"""Several processes on one file: lost messages, failed calls, and turns per second."""
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from typing import Any
 
-from benchmarks import child_processes, store_under_test
+from benchmarks import child_processes, raw_sqlite, store_under_test
 from benchmarks.report import Limit, Row
 from benchmarks.run_context import RunContext
 from tertulia import Store
 
 NONE = Limit("=", 0, "")
+_ROUNDS = 3
 
 
 def run(context: RunContext) -> list[Row]:
-    return [*_same_sessions(context), *_first_opens(context)]
+    return [*_same_sessions(context), _rate(context), *_first_opens(context)]
 
 
 def _same_sessions(context: RunContext) -> list[Row]:
@@ -31,6 +33,38 @@ def _same_sessions(context: RunContext) -> list[Row]:
         _row("processes_lost", f"{what}: lost", sum(errors.values()), _describe(errors)),
         _row("processes_failed", f"{what}: failed", len(failed), _example(failed)),
     ]
+
+
+def _rate(context: RunContext) -> Row:
+    """Compare the turns per second of all processes together with raw, in rounds."""
+    rates: dict[str, list[float]] = {"write": [], "write_raw": []}
+    for _ in range(_ROUNDS):
+        for kind, results in rates.items():
+            results.append(_turns_per_second(context, kind))
+    ours, raw = (statistics.median(results) for results in rates.values())
+    return Row(
+        "processes_rate",
+        f"turns per second of {context.sizes.processes} processes on one file",
+        ours / raw,
+        Limit("≥", 0.75),
+        ours=f"{ours:,.0f}/s",
+        against=f"raw {raw:,.0f}/s",
+        numbers={"ours_per_second": ours, "against_per_second": raw},
+    )
+
+
+def _turns_per_second(context: RunContext, kind: str) -> float:
+    count, turns = context.sizes.processes, context.sizes.process_turns
+    path = context.new_path(kind)
+    if kind == "write":
+        store_under_test.fill_sessions(path, child_processes.SESSIONS)
+    else:
+        raw_sqlite.connect(path, "safe").close()
+    started = [child_processes.start(kind, path, number, turns) for number in range(count)]
+    answers = child_processes.run_together(started)
+    if failed := _failures(answers):
+        raise RuntimeError(failed[0])
+    return count * turns / max(float(answer["seconds"]) for answer in answers)
 
 
 def _first_opens(context: RunContext) -> list[Row]:

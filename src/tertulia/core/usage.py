@@ -18,6 +18,7 @@ STATUSES: tuple[CostStatus, ...] = ("unknown", "estimated", "actual", "included"
 # Money is added up as whole billionths of a dollar: sums of floats drift.
 NANO = 1_000_000_000
 
+_COUNT_LIMIT = 2**53
 _COUNTS = ("input", "output", "cache_read", "cache_write", "reasoning", "last_prompt")
 _TEXTS = ("model", "provider", "base_url", "cost_source")
 
@@ -47,30 +48,56 @@ class Usage(_CallDetails, frozen=True):
     reasoning: int = 0
 
     def __post_init__(self) -> None:
-        for name in _COUNTS:
-            count = getattr(self, name)
-            if count is None and name == "last_prompt":
-                continue
-            if type(count) is not int or not 0 <= count < 2**53:
-                raise ConfigError(
-                    f"{name} is {count!r}.", hint="Give a count of tokens, 0 or more.", field=name
-                )
+        if not self._has_valid_counts():
+            self._refuse_counts()
         if self.cost_status is not None and self.cost_status not in STATUSES:
             raise ConfigError(
                 f"cost_status is {self.cost_status!r}.",
                 hint=f"Allowed: {', '.join(STATUSES)}.",
                 field="cost_status",
             )
-        for name in _TEXTS:
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, str):
-                raise ConfigError(f"{name} is {value!r}.", hint="Give text.", field=name)
+        texts: tuple[object, ...] = (self.model, self.provider, self.base_url, self.cost_source)
+        for text in texts:
+            if text is not None and not isinstance(text, str):
+                self._refuse_texts()
         if self.cost_usd is not None and not _is_money(self.cost_usd):
             raise ConfigError(
                 f"cost_usd is {self.cost_usd!r}.",
                 hint="Give dollars, 0 or more, or None if the cost is unknown.",
                 field="cost_usd",
             )
+
+    def _has_valid_counts(self) -> bool:
+        """Return whether all counts are integers that JSON keeps exactly."""
+        # Written out: a list of sessions makes one of these for each, and a loop over the names
+        # takes six times as long.
+        a, b, c, d, e = self.input, self.output, self.cache_read, self.cache_write, self.reasoning
+        last = 0 if self.last_prompt is None else self.last_prompt
+        return (
+            type(a) is type(b) is type(c) is type(d) is type(e) is type(last) is int
+            and 0 <= a < _COUNT_LIMIT
+            and 0 <= b < _COUNT_LIMIT
+            and 0 <= c < _COUNT_LIMIT
+            and 0 <= d < _COUNT_LIMIT
+            and 0 <= e < _COUNT_LIMIT
+            and 0 <= last < _COUNT_LIMIT
+        )
+
+    def _refuse_counts(self) -> None:
+        for name in _COUNTS:
+            count = getattr(self, name)
+            if count is None and name == "last_prompt":
+                continue
+            if type(count) is not int or not 0 <= count < _COUNT_LIMIT:
+                raise ConfigError(
+                    f"{name} is {count!r}.", hint="Give a count of tokens, 0 or more.", field=name
+                )
+
+    def _refuse_texts(self) -> None:
+        for name in _TEXTS:
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise ConfigError(f"{name} is {value!r}.", hint="Give text.", field=name)
 
     @property
     def total(self) -> int:

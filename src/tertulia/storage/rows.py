@@ -29,7 +29,8 @@ def to_micros(moment: datetime) -> int:
 def from_micros(micros: int) -> datetime:
     """Return the time; raise StoreCorrupt if it is out of range."""
     try:
-        return EPOCH + timedelta(microseconds=micros)
+        # By position: timedelta takes three times as long for an argument with a name.
+        return EPOCH + timedelta(0, 0, micros)
     except OverflowError as problem:
         raise corrupt_error("a time", problem) from problem
 
@@ -97,42 +98,49 @@ class SessionRow(NamedTuple):
             raise corrupt_error(f"session {self.id}", problem) from problem
 
     def _session(self, notice: Notice | None) -> Session:
-        cost = from_nano(self.cost)
-        status = STATUSES[self.certainty or 0]
+        # Unpacked and without calls for its times: lists of sessions spend their time here.
+        (
+            _, id_, key, agent, _, _, _, _, origin, display_name, title, created_at, updated_at,
+            ended_at, end_reason, parent_id, parent_kind, input_, output, cache_read, cache_write,
+            reasoning, last_prompt, nano, certainty, cost_source, model, provider, metadata,
+            version, *_,
+        ) = self  # fmt: skip
+        cost = None if nano is None else from_nano(nano)
+        status = STATUSES[certainty or 0]
         return Session(
-            id=self.id,
-            key=self.key,
-            agent=self.agent,
-            origin=parse_source(self.origin),
-            display_name=self.display_name,
-            title=self.title,
-            created_at=from_micros(self.created_at),
-            updated_at=from_micros(self.updated_at),
-            ended_at=None if self.ended_at is None else from_micros(self.ended_at),
-            end_reason=self.end_reason,
-            parent_id=self.parent_id,
-            parent_kind=self.parent_kind,
+            id=id_,
+            key=key,
+            agent=agent,
+            origin=parse_source(origin),
+            display_name=display_name,
+            title=title,
+            created_at=EPOCH + timedelta(0, 0, created_at),
+            updated_at=EPOCH + timedelta(0, 0, updated_at),
+            ended_at=None if ended_at is None else EPOCH + timedelta(0, 0, ended_at),
+            end_reason=end_reason,
+            parent_id=parent_id,
+            parent_kind=parent_kind,
             usage=Usage(
-                self.input,
-                self.output,
-                self.cache_read,
-                self.cache_write,
-                self.reasoning,
-                model=self.model,
-                provider=self.provider,
+                input_,
+                output,
+                cache_read,
+                cache_write,
+                reasoning,
+                model=model,
+                provider=provider,
                 cost_usd=cost,
                 cost_status=status,
-                cost_source=self.cost_source,
-                last_prompt=self.last_prompt,
+                cost_source=cost_source,
+                last_prompt=last_prompt,
             ),
-            last_prompt_tokens=self.last_prompt,
+            last_prompt_tokens=last_prompt,
             cost_usd=cost,
             cost_status=status,
-            cost_source=self.cost_source,
-            model=self.model,
-            provider=self.provider,
-            metadata=from_json(self.metadata),
-            version=self.version,
+            cost_source=cost_source,
+            model=model,
+            provider=provider,
+            metadata=from_json(metadata),
+            version=version,
             notice=notice,
         )
 

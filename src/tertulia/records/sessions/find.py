@@ -62,6 +62,8 @@ def find_within(
     }
 
     def work(tx: Transaction) -> list[SessionRow]:
+        if len(scopes) == 1:
+            return find_rows(tx, {**bounds, **scopes[0]}, state, phrases)
         matches = (
             row for scope in scopes for row in find_rows(tx, {**bounds, **scope}, state, phrases)
         )
