@@ -11,7 +11,9 @@ from playwright.sync_api import expect
 
 from tertulia import Source
 from tests.console.served_console import served_console
+from tests.http.agents import HeldAgent
 from tests.http.served_gateway import eventually
+from tests.http.test_session_files import PIXEL
 from tests.servers.browser import WatchedContext
 
 pytestmark = pytest.mark.check
@@ -113,6 +115,61 @@ def test_a_chat_streams_and_shows_markdown(tmp_path: Path, profile: Profile) -> 
         expect(page.get_by_label("Message")).to_have_value("/help ")
         page.keyboard.press("Enter")
         expect(page.locator("#draft")).to_contain_text("/resume")
+
+
+def test_files_are_attached_and_shown(tmp_path: Path, profile: Profile) -> None:
+    with served_console(tmp_path / "talk.db") as console:
+        browser = profile(console.url)
+        page = console.sign_in(browser)
+        page.goto("/console/chat")
+        expect(page.locator("#liveness")).to_have_text("Live.")
+        files = [
+            {"name": "pixel.png", "mimeType": "image/png", "buffer": PIXEL},
+            {"name": "<b>.txt", "mimeType": "text/plain", "buffer": b"hello"},
+            {"name": "gone.txt", "mimeType": "text/plain", "buffer": b"hello"},
+        ]
+        with page.expect_file_chooser() as chooser:
+            page.get_by_role("button", name="Attach").press("Enter")
+        chooser.value.set_files(files)  # type: ignore[arg-type]
+        expect(page.locator("#picked li")).to_have_count(3)
+        page.get_by_role("button", name="Remove gone.txt").click()
+        expect(page.locator("#picked li")).to_have_count(2)
+        page.get_by_label("Message", exact=True).press("Enter")
+        said = page.locator("#live_chat .entry.person")
+        expect(said.locator(".file a")).to_have_count(2)
+        expect(page.locator("#picked li")).to_have_count(0)
+        expect(said.locator("img")).to_have_js_property("naturalWidth", 1)
+        browser.check(page)
+        too_much = {"name": "big.bin", "mimeType": "", "buffer": b"x" * 7_000_000}
+        page.locator("#pick").set_input_files([too_much])  # type: ignore[arg-type]
+        expect(page.locator("#notice")).to_contain_text("fit into a message")
+        expect(page.locator("#picked li")).to_have_count(0)
+
+
+def test_an_answer_is_stopped_and_repeated_in_its_transcript(
+    tmp_path: Path, profile: Profile
+) -> None:
+    agent = HeldAgent()
+    with served_console(tmp_path / "talk.db", agent=agent) as console:
+        page = console.sign_in(profile(console.url))
+        with console.gateway.store() as store:
+            store.inbox.put(
+                Source("web", "c", account="ana", user_id="ana"), "hello", message_id="1"
+            )
+            assert agent.began.acquire(timeout=60)
+            session = store.sessions.find().items[0].id
+        page.goto(f"/console/sessions/{session}")
+        notice = page.locator("#live_head .notice")
+        expect(notice).to_contain_text("Step 1")
+        expect(notice).to_contain_text(console.gateway.gateway.pipeline.node)
+        notice.get_by_role("button", name="Stop").click()
+        expect(notice).to_have_count(0)
+        assert agent.ends == ["stopped"]
+        agent.may_go_on.set()
+        page.get_by_role("button", name="Answer again").click()
+        expect(page.locator(".entry.agent")).to_contain_text("well, hello")
+        page.goto(f"/console/sessions/{session}/why")
+        expect(page.locator(".events")).to_contain_text("to be stopped by token:root")
 
 
 def test_a_guest_only_chats(tmp_path: Path, profile: Profile) -> None:

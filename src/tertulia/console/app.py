@@ -100,6 +100,7 @@ class Console:
             Route("/live", self.live, methods=["GET"]),
             Route("/do/{action}", self.act, methods=["POST"]),
             Route("/chat/events", self.chat_events, methods=["GET"]),
+            Route("/files/{id}/{seq}/{number}", self.file, methods=["GET"]),
             *(Route(page.path, self._page_endpoint(page), methods=["GET"]) for page in PAGES),
         ]
 
@@ -332,7 +333,19 @@ class Console:
         self._api.cookies.delete_cookie(request, response)
         return response
 
-    # -- the chat
+    # -- the chat, and files of messages
+
+    async def file(self, request: Request) -> Response:
+        """Return a file of a message, to whoever may read the message."""
+        try:
+            caller = await self._api.cookies.caller(request)
+            call = self._call(request, caller, request.path_params, {})
+            response: Response = await call.operate("read_file", path=call.path)
+        except Unauthorized:
+            return _to_sign_in(request)
+        except Error as problem:
+            return self._error(request, caller, None, problem)
+        return response
 
     async def chat_events(self, request: Request) -> Response:
         """Return the events of this person's chat, as the web platform sends them."""

@@ -15,6 +15,7 @@ from tertulia.records.people import ROLES
 
 CHAT: Final = "console"
 _WINDOW: Final = 60
+_SHARE: Final = 0.7  # of a request: Base64 in a form needs nearly half as much again
 
 
 async def load_chat(call: PageCall) -> dict[str, Any]:
@@ -29,7 +30,7 @@ async def load_chat(call: PageCall) -> dict[str, Any]:
         window = await call.operate(
             "read_transcript", path={"id": session.id}, query={"newest": _WINDOW}
         )
-        entries = await show_entries(window.items)
+        entries = await show_entries(window.items, session=session.id)
     rank = ROLES.index(call.caller.role)
     return {
         "entries": entries,
@@ -39,8 +40,16 @@ async def load_chat(call: PageCall) -> dict[str, Any]:
         "reads": call.caller.role != "guest",
         "commands": [each for each in COMMANDS if ROLES.index(each.role) >= rank],
         "chat": CHAT,
+        "max_bytes": _max_bytes(call),
         "chat_js": f"{CONSOLE}/assets/{assets()['chat'].name}",
     }
+
+
+def _max_bytes(call: PageCall) -> int:
+    """Return how many bytes of files a message may have: they are sent encoded, in one request."""
+    source = call.own_source(WEB, CHAT)
+    of_file = call.api.gateway.pipeline.media_fetcher.max_bytes(source)
+    return min(of_file, round(call.api.settings.body_limit(call.caller.role) * _SHARE))
 
 
 def _own_sessions(call: PageCall) -> dict[str, Any]:

@@ -119,6 +119,14 @@ def _undone(fields: Mapping[str, str], after: Any) -> str:
     )
 
 
+def _files(text: str) -> list[Any]:
+    """Return the files that the script of the chat has put into its form."""
+    try:
+        return msgspec.json.decode(text, type=list[Any]) if text else []
+    except msgspec.DecodeError as problem:
+        raise ConfigError("The files cannot be read.", hint="Attach them again.") from problem
+
+
 _ID = ("id",)
 ACTIONS: dict[str, Action] = {
     "rename": Action(
@@ -170,7 +178,13 @@ ACTIONS: dict[str, Action] = {
     ),
     "stop": Action(operation="stop_turn", path=_ID, text="The answer is being stopped."),
     "retry": Action(operation="retry_turn", path=_ID, text="It is answered again."),
-    "say": Action(operation="post_message", path=("chat",), text=""),
+    "say": Action(
+        operation="post_message", path=("chat",), text="",
+        body=lambda fields, before: {
+            "text": fields.get("text", ""), "message_id": fields.get("message_id") or None,
+            "files": _files(fields.get("files", "")),
+        },
+    ),
     "settle": Action(
         operation="settle_delivery", path=_ID, text="The delivery was settled.",
         sentence=_settled,

@@ -77,6 +77,7 @@ async def load_transcript(call: PageCall) -> dict[str, Any]:
             window.items,
             full=int(full) if re.fullmatch(r"[0-9]{1,18}", full) else None,
             person=session.origin.user_name,
+            session=session.id,
         ),
         "total": window.before + len(window.items) + window.after,
         "tab": "transcript",
@@ -123,7 +124,9 @@ async def load_revisions(call: PageCall) -> dict[str, Any]:
     if chosen is not None:
         query = {"newest": _WINDOW, "revision": chosen.number}
         window = await call.operate("read_transcript", path=call.path, query=query)
-        entries = await show_entries(window.items, person=session.origin.user_name)
+        entries = await show_entries(
+            window.items, person=session.origin.user_name, session=session.id
+        )
     return {
         "session": session,
         "revisions": revisions,

@@ -11,10 +11,13 @@ from markupsafe import Markup
 
 from tertulia.console.environment import zone
 from tertulia.console.markdown_html import plain_html, render_texts
+from tertulia.console.page_definition import CONSOLE
 from tertulia.core.history.content import describe_part
+from tertulia.core.media import is_hash
 from tertulia.core.message import ASSISTANT, SUMMARY, SYSTEM, TOOL, USER
 from tertulia.core.text.display_safe import display_json, display_line
 from tertulia.core.tool_result import WHOLE
+from tertulia.http.session_files import SHOWN_TYPES
 
 Side = Literal["person", "agent", "tool", "note"]
 BlockKind = Literal["words", "thought", "call", "result", "file"]
@@ -30,13 +33,18 @@ _NAMES: Final = {
 
 
 class EntryBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a message. `left` is the number of characters that are not shown."""
+    """A part of a message. `left` is the number of characters that are not shown.
+
+    `href` is the address of a file that is stored; `is_picture` if a browser can show it.
+    """
 
     kind: BlockKind
     html: Markup
     label: str = ""
     preview: str = ""
     left: int = 0
+    href: str = ""
+    is_picture: bool = False
 
 
 class TranscriptItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,12 +64,17 @@ class TranscriptItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def show_entries(
-    messages: Sequence[Any], *, full: int | None = None, person: str | None = None
+    messages: Sequence[Any],
+    *,
+    full: int | None = None,
+    person: str | None = None,
+    session: str | None = None,
 ) -> list[TranscriptItem]:
     """Return messages (`seq`, `turn`, `role`, `kind`, `at`, `author`, `body`) as entries.
 
     The message at position `full` is not cut. `person` is the name of whoever wrote the messages
-    without an author of their own: in a private chat there is only one.
+    without an author of their own: in a private chat there is only one. The files of a `session`
+    have an address.
     """
     drafts = [(message, list(_parts(message))) for message in messages]
     limits = [None if message.seq == full else MAX_SHOWN for message, _ in drafts]
@@ -84,6 +97,7 @@ async def show_entries(
             )
             for kind, label, text in parts
         )
+        blocks += tuple(_stored_files(message, session))
         day = message.at.astimezone(zone()).date()
         entries.append(_entry(message, blocks, parts, None if day == last_day else day, person))
         last_day = day
@@ -152,15 +166,9 @@ def _parts(message: Any) -> Iterator[tuple[BlockKind, str, str]]:
     content = whole if isinstance(whole, str) else body.get("content")
     for part in content if isinstance(content, list) else [content]:
         yield from _content_part(part, message)
-    media = body.get("media")
-    for item in media if isinstance(media, list) else []:
-        if isinstance(item, Mapping):
-            name = str(item.get("name") or item.get("kind") or "file")
-            yield (
-                "file",
-                "File",
-                f"{name} ({item.get('mime') or item.get('type') or 'unknown kind'})",
-            )
+    for item in _files(body):
+        if not _is_stored(item):
+            yield "file", "File", _file_text(item)
     calls = body.get("tool_calls")
     for call in calls if isinstance(calls, list) else []:
         function = call.get("function") if isinstance(call, Mapping) else None
@@ -170,6 +178,38 @@ def _parts(message: Any) -> Iterator[tuple[BlockKind, str, str]]:
             yield "call", str(function.get("name")), text
         else:
             yield "call", "?", display_json(call)
+
+
+def _stored_files(message: Any, session: str | None) -> Iterator[EntryBlock]:
+    """Yield the files of a message whose bytes are stored, with their addresses."""
+    for number, item in enumerate(_files(message.body)):
+        if _is_stored(item):
+            text = _file_text(item)
+            yield EntryBlock(
+                kind="file",
+                html=plain_html(text),
+                label=display_line(text, _MAX_NAME),
+                href="" if session is None else f"{CONSOLE}/files/{session}/{message.seq}/{number}",
+                is_picture=item.get("type") in SHOWN_TYPES,
+            )
+
+
+def _files(body: Mapping[str, Any]) -> list[Any]:
+    media = body.get("media")
+    return media if isinstance(media, list) else []
+
+
+def _is_stored(item: Any) -> bool:
+    return isinstance(item, Mapping) and is_hash(item.get("hash"))
+
+
+def _file_text(item: Any) -> str:
+    """Return the name and the type of a file, and why it is not there."""
+    if not isinstance(item, Mapping):
+        return "unknown"
+    name = str(item.get("name") or item.get("kind") or "file")
+    text = f"{name} ({item.get('mime') or item.get('type') or 'unknown kind'})"
+    return f"{text}: {item['problem']}" if item.get("problem") else text
 
 
 def _content_part(part: Any, message: Any) -> Iterator[tuple[BlockKind, str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import hmac
 import os
@@ -14,6 +15,7 @@ from urllib.parse import quote, unquote
 import msgspec
 from msgspec import Meta
 
+from tertulia.core.media import Media
 from tertulia.core.source import Source
 from tertulia.errors import ConfigError, NotFound
 from tertulia.http import conversation_id
@@ -28,11 +30,22 @@ LAST_EVENT = "Last-Event-ID"
 VISITOR = "X-Visitor-Id"
 _REPLAY_LIMIT = 1000  # deliveries that a page can be sent again
 _VISITOR_LENGTH = 24
+_MAX_FILES = 10
+
+
+class WebFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of a message: its bytes in Base64, and its name."""
+
+    data: str
+    name: Annotated[str, Meta(max_length=255)] | None = None
 
 
 class WebMessage(msgspec.Struct, frozen=True, kw_only=True):
-    text: Annotated[str, Meta(min_length=1)]
+    """A text, files, or both. The body limit of the caller holds for all of it."""
+
+    text: str = ""
     message_id: str | None = None
+    files: Annotated[tuple[WebFile, ...], Meta(max_length=_MAX_FILES)] = ()
 
 
 class MessageAccepted(msgspec.Struct, frozen=True):
@@ -56,10 +69,28 @@ async def create_visitor(call: ApiCall) -> Visitor:
 async def post_message(call: ApiCall) -> MessageAccepted:
     adapter = _require_adapter(call)
     body: WebMessage = call.body
+    if not body.text and not body.files:
+        raise ConfigError("The message is empty.", hint="Give text or files.", field="text")
     message_id, _ = conversation_id.choose_message_id(call.request, body.message_id)
     source = _source(call)
-    await adapter.accept(Incoming(source=source, text=body.text, message_id=message_id))
+    media = [await _store_file(call, source, file) for file in body.files]
+    await adapter.accept(
+        Incoming(source=source, text=body.text or None, message_id=message_id, media=tuple(media))
+    )
     return MessageAccepted(message_id)
+
+
+async def _store_file(call: ApiCall, source: Source, file: WebFile) -> Media:
+    """Store a file, and return what the message keeps of it; raise `TooLarge` or `ConfigError`."""
+    try:
+        content = base64.b64decode(file.data, validate=True)
+    except ValueError as problem:
+        raise ConfigError(
+            "The data of a file is not Base64.", hint="Encode its bytes.", field="files"
+        ) from problem
+    limit = call.api.gateway.pipeline.media_fetcher.max_bytes(source)
+    media: Media = await call.api.store.media.put(content, name=file.name, max_bytes=limit)
+    return media
 
 
 async def read_events(call: ApiCall) -> EventStream:

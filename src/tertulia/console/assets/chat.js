@@ -56,6 +56,59 @@
       if ($(".words", item).textContent.trim() === last) item.remove();
     }
   };
+  // Files travel inside the form, encoded. What is too much is refused here, before it is sent.
+  let files = [];
+  const pick = $("#pick");
+  const setFiles = (list) => {
+    files = list;
+    if (!pick) return;
+    compose.elements.files.value = files.length ? JSON.stringify(files) : "";
+    field.required = !files.length;
+    $("#picked").replaceChildren(...files.map((file, index) => {
+      const item = document.createElement("li");
+      const name = document.createElement("bdi");
+      name.textContent = file.name;
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = "Remove";
+      button.setAttribute("aria-label", `Remove ${file.name}`);
+      button.addEventListener("click", () => { setFiles(files.filter((_, other) => other !== index)); field.focus(); });
+      item.append(name, button);
+      return item;
+    }));
+  };
+  const encode = (file) => new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve({ name: file.name.slice(-200), data: reader.result.slice(reader.result.indexOf(",") + 1) });
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(file);
+  });
+  const addFiles = async (list) => {
+    const added = [...list];
+    const size = added.reduce((sum, file) => sum + file.size, 0) + files.reduce((sum, file) => sum + file.data.length * 0.75, 0);
+    const max = Number(pick.dataset.max);
+    const problem = size > max ? `Files of at most ${(max / 1e6).toFixed(1)} MB fit into a message.`
+      : files.length + added.length > 10 ? "At most 10 files fit into a message." : null;
+    notify(problem);
+    if (problem) return;
+    try { setFiles([...files, ...await Promise.all(added.map(encode))]); } catch { notify("The file could not be read."); }
+  };
+  const notify = (text) => {
+    const box = document.createElement("div");
+    box.className = "notice bad";
+    const line = document.createElement("p");
+    line.textContent = text ?? "";
+    box.append(line);
+    $("#notice").replaceChildren(...(text ? [box] : []));
+  };
+  if (pick) {
+    $("#attach").addEventListener("click", () => pick.click());
+    pick.addEventListener("change", async () => { await addFiles(pick.files); pick.value = ""; field.focus(); });
+    field.addEventListener("paste", (event) => {
+      if (event.clipboardData.files.length) { event.preventDefault(); addFiles(event.clipboardData.files); }
+    });
+  }
+
   let current = null;
   // A tab in the background lets its stream go: a browser has six connections for a host.
   let source = null;
@@ -105,7 +158,8 @@
   compose.addEventListener("htmx:before:request", () => {
     if (reads) draft.replaceChildren();
     if (field.value.startsWith("/")) draft.dataset.command = "yes";
-    sent = bubble("person", "You", field.value).item;
+    const names = files.map((file) => file.name).join(", ");
+    sent = bubble("person", "You", [field.value, names].filter(Boolean).join("\n")).item;
     draft.append(sent);
     toEnd();
   });
@@ -114,6 +168,7 @@
     $("#tries")?.remove();
     field.value = "";
     idField.value = newId();
+    setFiles([]);
     hide();
   });
   compose.addEventListener("htmx:error", () => sent?.remove());
@@ -155,7 +210,7 @@
       hide();
     } else if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
       event.preventDefault();
-      if (field.value.trim()) compose.requestSubmit();
+      if (field.value.trim() || files.length) compose.requestSubmit();
     }
   });
   toEnd();
