@@ -8,6 +8,7 @@ from pathlib import Path
 from tertulia import Settings, Source, aio
 from tertulia.gateway.retention_job import RetentionJob
 from tertulia.testing import FakeClock
+from tests.gateway.running_gateway import FAST, running_gateway
 
 ANA = Source("telegram", "42", user_id="42")
 
@@ -29,3 +30,22 @@ def test_everything_that_is_no_longer_kept_is_removed(tmp_path: Path) -> None:
             assert (await job.remove()).total == 0
 
     asyncio.run(run())
+
+
+def test_gateway_runs_it(tmp_path: Path) -> None:
+    clock = FakeClock()
+
+    async def play() -> None:
+        path = str(tmp_path / "talk.db")
+        async with aio.open(path, settings=FAST, clock=clock) as store:
+            await store.inbox.put(ANA, "hola", message_id=1)
+            await store.inbox.done(*await store.inbox.claim())
+        clock.forward(days=31)
+        async with running_gateway(path, clock=clock) as node:
+
+            async def is_removed() -> bool:
+                return not (await node.store.inbox.find(limit=1)).items
+
+            await node.until(is_removed, "the settled message is removed")
+
+    asyncio.run(play())

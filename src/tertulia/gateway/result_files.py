@@ -1,16 +1,20 @@
 """Results of schedules in files, one for each run, readable by this user only.
 
 A result also stands in the row of its run. Deleting the session of a run deletes it there; the file
-follows with the next `clean`, which the retention job of the gateway calls.
+follows with the next `clean`, which the retention job of the gateway calls. The row may be gone by
+then, with its schedule or after some weeks: so a hidden file beside each result names the session.
 """
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Iterator
+from functools import partial
 
 from tertulia.private_files import make_private_folder
 from tertulia.records.schedules import ScheduleRun
+from tertulia.records.sessions.delete import was_deleted
 from tertulia.store import Store
 
 
@@ -20,17 +24,15 @@ class ResultFiles:
     def __init__(self, folder: str) -> None:
         self._folder = folder
 
-    def write(self, run: ScheduleRun, text: str) -> str:
+    def write(self, run: ScheduleRun, text: str, session_id: str | None = None) -> str:
         """Write the result of a run; return the path of its file. Raise `OSError` if it fails."""
         directory = os.path.join(self._folder, str(run.schedule.id))
         make_private_folder(directory)
-        path = os.path.join(directory, f"{run.planned_at:%Y-%m-%dT%H-%M-%SZ}-{run.id}.md")
-        partial = f"{path}.new"
-        with open(os.open(partial, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(text.encode("utf-8", "replace"))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
+        name = f"{run.planned_at:%Y-%m-%dT%H-%M-%SZ}-{run.id}.md"
+        if session_id is not None:
+            _write(os.path.join(directory, _marker(name)), session_id)
+        path = os.path.join(directory, name)
+        _write(path, text)
         return path
 
     def clean(self, store: Store) -> int:
@@ -43,6 +45,23 @@ class ResultFiles:
                 if path is not None and run.state == "done" and run.result is None:
                     os.unlink(path)
                     deleted += 1
+        return deleted + self._clean_by_session(store)
+
+    def _clean_by_session(self, store: Store) -> int:
+        """Delete the files that name a deleted session; return how many."""
+        deleted, known = 0, dict[str, bool]()
+        for marker in glob.iglob(os.path.join(glob.escape(self._folder), "*", ".*.md.session")):
+            path = os.path.join(os.path.dirname(marker), os.path.basename(marker)[1:-8])
+            with open(marker, encoding="utf-8") as file:
+                session_id = file.read()
+            if session_id not in known:
+                known[session_id] = store.context.read(partial(was_deleted, session_id=session_id))
+            if not known[session_id]:
+                continue
+            if os.path.exists(path):
+                os.unlink(path)
+                deleted += 1
+            os.unlink(marker)
         return deleted
 
     def _files_by_schedule(self) -> Iterator[tuple[int, dict[int, str]]]:
@@ -58,6 +77,19 @@ class ResultFiles:
                     if (number := file.removesuffix(".md").rpartition("-")[2]).isdecimal()
                 }
                 yield int(name), files
+
+
+def _marker(name: str) -> str:
+    return f".{name}.session"
+
+
+def _write(path: str, text: str) -> None:
+    new = f"{path}.new"
+    with open(os.open(new, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(text.encode("utf-8", "replace"))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, path)
 
 
 def _runs(store: Store, schedule_id: int) -> Iterator[ScheduleRun]:

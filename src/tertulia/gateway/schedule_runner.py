@@ -60,7 +60,7 @@ class ScheduleRunner:
     async def _run(self, run: ScheduleRun) -> None:
         if run.is_undelivered:
             reason = f"The target did not accept it ({run.problem or 'no reason was given'})."
-            await self._keep_undelivered(run, run.result or "", reason)
+            await self._keep_undelivered(run, run.result or "", reason, run.session_id)
             return
         refusal = await self._refusal(run.schedule)
         if refusal is not None:
@@ -96,7 +96,7 @@ class ScheduleRunner:
         try:
             target = Target.parse(schedule.target, schedule.origin, known=PLATFORMS)
             if target.platform == LOCAL and not target.is_origin:
-                await self._write(run, text)
+                await self._write(run, text, session_id)
                 await self._store.schedules.done(run, text, session_id=session_id)
                 return
             self._require_adapter(target)
@@ -112,7 +112,7 @@ class ScheduleRunner:
         self, run: ScheduleRun, text: str, reason: str, session_id: str | None = None
     ) -> None:
         """Store a result that its target did not accept, and tell the creator of the schedule."""
-        path = await self._write(run, text)
+        path = await self._write(run, text, session_id)
         location = "the history of its runs" if path is None else path
         log.warning("run %s was not delivered: %s It is kept in %s.", run.id, reason, location)
         if self._can_tell_creator(run):
@@ -132,12 +132,12 @@ class ScheduleRunner:
             return True
         return (target.platform, target.chat_id) != (origin.platform, origin.chat_id)
 
-    async def _write(self, run: ScheduleRun, text: str) -> str | None:
+    async def _write(self, run: ScheduleRun, text: str, session_id: str | None) -> str | None:
         """Write a result to its file; return the path, or None if it cannot be written."""
         if self._files is None:
             return None
         try:
-            return await asyncio.to_thread(self._files.write, run, text)
+            return await asyncio.to_thread(self._files.write, run, text, session_id)
         except OSError as problem:
             log.warning("result of run %s could not be written to a file: %s", run.id, problem)
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import datetime
 
 from tertulia.core.history.view import Span
@@ -9,7 +10,7 @@ from tertulia.core.message import to_json
 from tertulia.records import agent_choices, memories, search
 from tertulia.records.queues import inbox, outbox
 from tertulia.storage.base import Transaction
-from tertulia.storage.rows import SessionRow, parse_view
+from tertulia.storage.rows import SessionRow, parse_view, to_micros
 
 
 def delete_session(tx: Transaction, row: SessionRow, now: datetime) -> None:
@@ -32,6 +33,8 @@ def delete_session(tx: Transaction, row: SessionRow, now: datetime) -> None:
     ):
         tx.run(statement, session)
     inbox.delete_of_session(tx, row.ref, now)
+    deleted = {"hash": _hash(row.id), "at": to_micros(now), "session": row.ref}
+    tx.run("deleted_session_put", deleted)
     tx.run("approvals_delete", session)
     tx.run("grants_delete_of_session", {"session_id": row.id})
     tx.run("turns_delete", session)
@@ -42,6 +45,18 @@ def delete_session(tx: Transaction, row: SessionRow, now: datetime) -> None:
     tx.run("processes_clear", {"session_id": row.id})
     tx.run("session_clear_parent", {"id": row.id})
     tx.run("session_delete", {"ref": row.ref})
+
+
+def was_deleted(tx: Transaction, session_id: str) -> bool:
+    """Return whether a session that schedules ran in was deleted lately.
+
+    It is known for as long as settled messages are kept.
+    """
+    return tx.one("deleted_message_get", {"hash": _hash(session_id)}) is not None
+
+
+def _hash(session_id: str) -> str:
+    return hashlib.sha256(f"session {session_id}".encode()).hexdigest()
 
 
 def _copy_to_fork(tx: Transaction, row: SessionRow, fork: int) -> None:

@@ -156,6 +156,16 @@ select arrival from inbox where gathered_into in (
 -- name: deleted_message_put
 insert into deleted_messages (hash, at) values (:hash, :at) on conflict (hash) do nothing
 
+-- name: deleted_session_put
+-- Only for a session that schedules ran in: files of their results may be left.
+insert into deleted_messages (hash, at)
+select :hash, :at where exists (
+    select 1 from turns where session = :session and arrival like '%schedule%'
+) on conflict (hash) do nothing
+
+-- name: deleted_message_get
+select 1 from deleted_messages where hash = :hash
+
 -- name: inbox_expire
 update inbox {part_inbox_by_lease} set state = 'waiting' where {part_inbox_lost}
 
