@@ -88,5 +88,6 @@ def test_response_id_does_not_reveal_the_conversation() -> None:
     response_id = create_response_id(KEY, "plans-of-ana")
     payload = base64.urlsafe_b64decode(response_id.removeprefix("resp_") + "==")
     assert b"plans" not in payload
+    assert "plans" not in response_id
     with pytest.raises(ConfigError):
         conversation_of_response(b"1" * 32, response_id)

@@ -10,6 +10,7 @@ import pytest
 import tertulia
 from tertulia import AccessDenied, ConfigError, IllegalMove, NotFound, Settings, Source, Store
 from tertulia.core import pairing_code
+from tertulia.records import people
 from tertulia.testing import FakeClock
 
 ANA = Source("telegram", "42", user_id="42", user_name="Ana")
@@ -78,6 +79,22 @@ class TestPairing:
         with pytest.raises(ConfigError):
             store.people.approve(code, role="king")  # type: ignore[arg-type]
         assert store.people.approve(code).id == "telegram:42"
+
+    def test_code_stays_valid_if_the_role_cannot_be_set(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        code = store.people.request_pairing(ANA)
+        assert code is not None
+
+        def fail(row: object) -> None:
+            raise RuntimeError("the node dies here")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(people, "_to_person", fail)
+            with pytest.raises(RuntimeError):
+                store.people.approve(code)
+        assert store.people.role_of(ANA) == "guest"
+        assert store.people.approve(code).role == "member"
 
     @pytest.mark.parametrize("where", ["sqlite"], indirect=True)
     def test_code_is_not_stored_in_plain_text(self, store: Store, tmp_path: Path) -> None:
