@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any, SupportsIndex
 
 import pytest
 
-from tertulia import AgentError, AgentFailed
+from tertulia import AgentError, AgentFailed, Source
 from tertulia.agents import (
     AnthropicAgent,
     AnthropicOptions,
@@ -32,7 +33,11 @@ from tertulia.agents.command import _Child
 from tertulia.agents.model_agent import ModelAgent, ResponseReader
 from tertulia.agents.pace import BURST
 from tertulia.agents.sse import SseEvent
+from tertulia.gateway.progress import TurnProgress
 from tertulia.http.openai_api import _EventWriter, _TextEvents
+from tertulia.mcp.stdio import StdioConnection
+from tertulia.platforms.base import StreamUpdate
+from tests.gateway.running_gateway import App
 
 PIECES, LENGTH = 2_000, 20
 TOTAL = PIECES * LENGTH
@@ -258,3 +263,41 @@ def test_default_limit_fits_the_longest_answers_of_models() -> None:
     tokens = 128_000
     assert 5 * tokens <= Limits().text <= 20 * tokens
     assert Limits().size >= 250 * tokens
+
+
+def test_drafts_in_a_chat_are_copied_once() -> None:
+    """Platforms that show the answer while it is written get all of it with each draft."""
+
+    class Drafting(App):
+        draft_seconds = 1.0
+
+        async def show(self, source: Source, shown: StreamUpdate) -> None:
+            await super().show(source, shown)
+
+    async def play() -> None:
+        turn = TurnProgress(Drafting(), Source("telegram", "42", user_id="42"), "1")
+        for _ in range(PIECES):
+            await turn.add(piece())
+        assert CountedText.copied <= 4 * TOTAL
+        await turn._draft()
+        assert len(turn._drafted) == TOTAL
+
+    asyncio.run(play())
+
+
+def test_others_run_while_an_mcp_server_writes_much() -> None:
+    async def play() -> int:
+        output, errors = asyncio.StreamReader(), asyncio.StreamReader()
+        output.feed_data(b'{"jsonrpc": "2.0", "method": "notifications/message"}\n' * PIECES)
+        for stream in (output, errors):
+            stream.feed_eof()
+        process: Any = SimpleNamespace(stdout=output, stderr=errors, stdin=None)
+        connection = StdioConnection("noisy", process)
+        rounds = 0
+        while not connection._closed.is_set():
+            await asyncio.sleep(0)
+            rounds += 1
+        await asyncio.gather(*connection._tasks)
+        return rounds
+
+    assert asyncio.run(play()) >= PIECES // BURST

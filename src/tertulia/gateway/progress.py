@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from typing import Literal
 
 from tertulia.core.source import Source
+from tertulia.core.text.text_buffer import TextBuffer
 from tertulia.platforms.base import Adapter, StreamUpdate
 
 log = logging.getLogger("tertulia.gateway")
@@ -49,7 +50,7 @@ class TurnProgress:
         self._message_id = message_id
         self._streams = streams
         self._is_retry = is_retry
-        self._text = ""
+        self._text = TextBuffer()
         self._drafted = ""
         self._has_news = asyncio.Event()
         self._lock = asyncio.Lock()
@@ -81,12 +82,13 @@ class TurnProgress:
         if adapter.draft_seconds is None:
             await self.show("delta", text)
         else:
-            self._text += text
+            self._text.append(text)
             self._has_news.set()
 
     async def end_step(self) -> None:
         """Forget the text of a step that is stored: what follows is another text."""
-        self._text = self._drafted = ""
+        self._text.clear()
+        self._drafted = ""
         self._has_news.clear()
 
     async def tool(self, name: str) -> None:
@@ -128,9 +130,10 @@ class TurnProgress:
 
     async def _draft(self) -> None:
         async with self._lock:
-            if self._streams and self._text.strip() and self._text != self._drafted:
-                self._drafted = self._text
-                shown_id = await self.show("draft", self._text)
+            text = str(self._text)
+            if self._streams and text.strip() and text != self._drafted:
+                self._drafted = text
+                shown_id = await self.show("draft", text)
                 self.draft_id = shown_id or self.draft_id
 
     async def show(self, kind: Kind, text: str = "", detail: str = "") -> str | None:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from tertulia.agents.pace import Pace
 from tertulia.core.text.excerpt import log_line
 from tertulia.mcp import child_guard
 from tertulia.mcp.protocol import (
@@ -155,9 +156,11 @@ class StdioConnection:
     async def _read_messages(self) -> None:
         stdout = self._process.stdout
         assert stdout is not None
+        pace = Pace()  # reading a line that is there already does not wait
         try:
             while line := await stdout.readline():
                 self._read_line(line)
+                await pace.keep()
             self._fail("the server has ended")
         except ValueError:
             self._fail(f"the server sent a message of more than {MAX_MESSAGE} bytes")
