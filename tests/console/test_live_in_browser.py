@@ -14,6 +14,7 @@ from tests.console.console_process import console_process
 from tests.console.served_console import ServedConsole, served_console
 from tests.console.test_kill_in_browser import free_port
 from tests.http.served_gateway import SECRETS
+from tests.records.store_inspection import execute
 from tests.servers.browser import WatchedContext
 from tests.servers.cut_proxy import cut_proxy
 from tests.servers.postgres import Server
@@ -120,6 +121,34 @@ def test_a_laptop_that_slept_an_hour_is_right_without_a_reload(
         texts = page.locator(".entry .words").all_inner_texts()
         assert texts == [f"{what} {n}" for n in range(1, 6) for what in ("question", "answer")]
         assert page.evaluate("window.isSame") is True
+
+
+def test_a_cookie_that_expires_under_a_live_page_leads_to_sign_in_and_back(
+    where: str, profile: Profile
+) -> None:
+    with served_console(where) as console:
+        with console.gateway.store() as store:
+            session = exchange(store, 1)
+        browser = profile(console.url)
+        page = _tab(console, browser, f"/console/sessions/{session}")
+        chat = _tab(console, browser, "/console/chat")
+        with console.gateway.store() as store:
+            execute(store, f"update browsers set seen_at = seen_at - {8 * 86_400_000_000}")
+            exchange(store, 2)
+        expect(page.locator("#liveness")).to_have_text("Signed out.")
+        expect(page.locator(".entry")).to_have_count(2)  # the old content stays
+        for is_hidden in (True, False):
+            set_hidden(chat, is_hidden)
+        expect(chat.locator("#notice")).to_contain_text("You are signed out")
+        page.get_by_role("link", name="Sign in again").click()
+        page.get_by_text("I have a token").click()
+        page.get_by_label("Token").fill(SECRETS["root"])
+        page.get_by_role("button", name="Sign in with the token").click()
+        page.wait_for_url(f"**/console/sessions/{session}")
+        expect(page.locator(".entry")).to_have_count(4)
+        is_live(page)
+        # A refused stream is an error in the log of a browser; here it is what is tested.
+        browser.problems[:] = [each for each in browser.problems if "401" not in each]
 
 
 def test_another_node_goes_on_with_the_page_when_its_node_dies(

@@ -1,7 +1,7 @@
 /* The script of the chat; console.js stands before it. */
 (() => {
   "use strict";
-  const { $, setLiveness, lost, rememberScroll, restoreScroll } = window.consolePage;
+  const { $, setLiveness, lost, ended, notify, rememberScroll, restoreScroll } = window.consolePage;
   const root = $("#chat");
   if (!root) return;
   const draft = $("#draft");
@@ -89,17 +89,9 @@
     const max = Number(pick.dataset.max);
     const problem = size > max ? `Files of at most ${(max / 1e6).toFixed(1)} MB fit into a message.`
       : files.length + added.length > 10 ? "At most 10 files fit into a message." : null;
-    notify(problem);
+    notify(problem ?? "");
     if (problem) return;
     try { setFiles([...files, ...await Promise.all(added.map(encode))]); } catch { notify("The file could not be read."); }
-  };
-  const notify = (text) => {
-    const box = document.createElement("div");
-    box.className = "notice bad";
-    const line = document.createElement("p");
-    line.textContent = text ?? "";
-    box.append(line);
-    $("#notice").replaceChildren(...(text ? [box] : []));
   };
   if (pick) {
     $("#attach").addEventListener("click", () => pick.click());
@@ -119,8 +111,19 @@
   const connect = () => {
     source = new EventSource(root.dataset.events);
     source.addEventListener("open", () => { setLiveness("Live."); refresh(); });
-    source.addEventListener("error", () => lost());
+    source.addEventListener("error", () => {
+      lost();
+      if (source?.readyState === EventSource.CLOSED) setTimeout(resume, 2000);
+    });
     for (const name in handlers) source.addEventListener(name, handlers[name]);
+  };
+  // A browser gives a refused stream up, and does not tell why: an address that leads to sign-in does.
+  const resume = async () => {
+    try {
+      const reply = await fetch("/console/chat?part=chat", { redirect: "manual" });
+      if (reply.type === "opaqueredirect") { ended("unauthorized"); return; }
+    } catch { /* there is no connection: try again */ }
+    if (source?.readyState === EventSource.CLOSED && !document.hidden) connect();
   };
   document.addEventListener("visibilitychange", () => {
     source?.close();

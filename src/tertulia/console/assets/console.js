@@ -78,7 +78,23 @@
     clearTimeout(stillTimer);
     const element = $("#live");
     if (element) element.remove();
-    setLiveness(code === "unauthorized" ? "Signed out: load the page to sign in again." : "Not live any more: load the page again.");
+    const isOut = code === "unauthorized";
+    setLiveness(isOut ? "Signed out." : "Not live any more: load the page again.");
+    if (isOut) notify("You are signed out; what stands here may be old.", "Sign in again", `/console/enter?to=${encodeURIComponent(location.pathname + location.search)}`);
+  };
+  const notify = (text, label, href) => {
+    const box = document.createElement("div");
+    box.className = "notice bad";
+    const line = document.createElement("p");
+    line.textContent = text;
+    box.append(line);
+    if (href) {
+      const link = document.createElement("a");
+      link.href = href;
+      link.textContent = label;
+      box.append(link);
+    }
+    $("#notice")?.replaceChildren(...(text ? [box] : []));
   };
   // A stream that is replaced by another one is cut off; that is no error.
   addEventListener("unhandledrejection", (event) => {
@@ -118,12 +134,7 @@
   document.addEventListener("htmx:error", (event) => {
     if (event.target.id === "live") { lost(); return; }
     document.body.classList.remove("busy");
-    const box = document.createElement("div");
-    box.className = "notice bad";
-    const text = document.createElement("p");
-    text.textContent = "The gateway did not answer. Nothing was lost: try again in a moment.";
-    box.append(text);
-    $("#notice")?.replaceChildren(box);
+    notify("The gateway did not answer. Nothing was lost: try again in a moment.");
   });
 
   // -- theme and keys
@@ -197,5 +208,5 @@
   });
 
   // What the script of the chat uses.
-  window.consolePage = { $, setLiveness, lost, rememberScroll, restoreScroll };
+  window.consolePage = { $, setLiveness, lost, ended, notify, rememberScroll, restoreScroll };
 })();
