@@ -1565,6 +1565,14 @@ class QueueReview:
             self.sync.messages, state=state, problem=problem, limit=limit, cursor=cursor
         )
 
+    async def open_deliveries(self, *, limit: int = 50) -> list[Delivery]:
+        """Return what is unknown, dead, waiting or being sent: the newest `limit` of each."""
+        return await self.executor.run(self.sync.open_deliveries, limit=limit)
+
+    async def open_messages(self, *, limit: int = 50) -> list[InboxItem]:
+        """Return what is dead, waiting or being answered: the newest `limit` of each."""
+        return await self.executor.run(self.sync.open_messages, limit=limit)
+
     async def require_delivery(self, number: int) -> Delivery:
         """Return a delivery by its number; raise `NotFound`."""
         return await self.executor.run(self.sync.require_delivery, number)

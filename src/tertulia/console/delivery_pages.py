@@ -4,30 +4,34 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tertulia.console.page_definition import ConsolePage, PageCall, gather_values
+from tertulia.console.page_definition import ConsolePage, PageCall
 from tertulia.records.queues.outbox import DELIVERY_STATES
 
-_STATES: Final = ("unknown", "dead", "waiting", "sending")
 _LIMIT: Final = 50
+_ARRIVALS: Final = 20
 
 
 async def load_deliveries(call: PageCall) -> dict[str, Any]:
     """Load how much is stuck, by problem, and the newest deliveries and messages of it."""
     state = call.query.get("state", "")
     chosen = state if state in DELIVERY_STATES else ""
-    filters = call.choose("platform", "problem")
-    query = {"order": "newest", "limit": _LIMIT, **filters}
+    filters = call.choose("platform", "problem") if chosen else {}
     overview = await call.operate("review_queues")
-    pages = await gather_values(
-        **{
-            name: call.operate("list_deliveries", query={**query, "state": name})
-            for name in ([chosen] if chosen else _STATES)
-        }
-    )
-    arrivals = [] if filters or chosen else await _arrivals(call)
     counts = {(each.queue, each.state): each for each in overview.counts}
+    arrivals: list[Any] = []
+    if chosen:
+        query = {"order": "newest", "limit": _LIMIT, "state": chosen, **filters}
+        page = await call.operate("list_deliveries", query=query)
+        deliveries, is_more = page.items, page.next is not None
+    else:
+        entries = await call.operate("list_open", query={"limit": _LIMIT})
+        deliveries = entries.deliveries[: 2 * _LIMIT]
+        for state in ("dead", "waiting", "taken"):
+            arrivals += [each for each in entries.messages if each.state == state][:_ARRIVALS]
+        open_count = sum(each.count for (queue, _), each in counts.items() if queue == "outbox")
+        is_more = open_count > len(deliveries)
     return {
-        "deliveries": [item for page in pages.values() for item in page.items][: 2 * _LIMIT],
+        "deliveries": deliveries,
         "state": chosen,
         "filters": {name: filters.get(name, "") for name in ("platform", "problem")},
         "is_filtered": bool(filters or chosen),
@@ -37,25 +41,13 @@ async def load_deliveries(call: PageCall) -> dict[str, Any]:
             each for each in overview.groups if each.state in ("unknown", "dead") and each.count > 1
         ],
         "arrivals": arrivals,
-        "is_more": any(page.next for page in pages.values()),
+        "is_more": is_more,
     }
 
 
 async def load_message(call: PageCall) -> dict[str, Any]:
     """Load the way of one message, from its receipt to its delivery."""
     return {"trace": await call.operate("trace_message", path=call.path)}
-
-
-async def _arrivals(call: PageCall) -> list[Any]:
-    pages = await gather_values(
-        **{
-            name: call.operate(
-                "list_arrivals", query={"state": name, "order": "newest", "limit": 20}
-            )
-            for name in ("dead", "waiting", "taken")
-        }
-    )
-    return [item for page in pages.values() for item in page.items]
 
 
 PAGES = (

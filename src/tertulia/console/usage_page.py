@@ -43,7 +43,7 @@ async def load_usage(call: PageCall) -> dict[str, Any]:
         **{name: call.operate("sum_usage", query={"by": name, **span}) for name in groups},
     )
     people = await call.operate("list_people", query={"limit": 1000}) if is_owner(call) else None
-    now = await call.operate("read_now") if is_owner(call) else None
+    budgets = await call.operate("list_budgets") if is_owner(call) else None
     days = sums["days"].items
     models = _models(days)
     return {
@@ -52,7 +52,7 @@ async def load_usage(call: PageCall) -> dict[str, Any]:
         "is_one_day": since == until,
         "bars": lay_out(_daily(days, models, since, until)) if days else [],
         "models": models,
-        "budgets": now.budgets if now else (),
+        "budgets": budgets.items if budgets else (),
         "width": WIDTH,
         "height": HEIGHT,
         "total": sum_all(sums[groups[0]].sums),

@@ -11,6 +11,7 @@ from tertulia.core.session import Page
 from tertulia.errors import ConfigError
 from tertulia.http.parameters import Count, Cursor, Order, Text
 from tertulia.http.routing import ApiCall, Operation
+from tertulia.records.queues.inbox import InboxItem
 from tertulia.records.queues.outbox import Delivery, DeliveryState
 from tertulia.records.queues.review import (
     SETTLE_LIMIT,
@@ -32,6 +33,19 @@ class DeliveryQuery(msgspec.Struct, frozen=True, kw_only=True):
     order: Order = "oldest"
     limit: Count = 50
     cursor: Cursor | None = None
+
+
+class OpenQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """How many of each state."""
+
+    limit: Count = 50
+
+
+class OpenEntries(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest entries of each state that is not settled well: unknown, dead, waiting, taken."""
+
+    deliveries: tuple[Delivery, ...]
+    messages: tuple[InboxItem, ...]
 
 
 class DeliverRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +110,14 @@ async def review_queues(call: ApiCall) -> QueueOverview:
     return await call.api.store.queues.overview()
 
 
+async def list_open(call: ApiCall) -> OpenEntries:
+    queues, limit = call.api.store.queues, call.query.limit
+    return OpenEntries(
+        deliveries=tuple(await queues.open_deliveries(limit=limit)),
+        messages=tuple(await queues.open_messages(limit=limit)),
+    )
+
+
 async def settle_delivery(call: ApiCall) -> Delivery:
     number = call.number("delivery", "GET /deliveries")
     return await call.api.store.queues.settle_delivery(number, call.body.outcome, by=call.actor)
@@ -122,6 +144,11 @@ TABLE = (
         method="GET", path="/deliveries/overview", act=review_queues, role="owner",
         answer=QueueOverview,
         summary="Count what is unknown, dead, waiting or in progress, and group it by problem.",
+    ),
+    Operation(
+        method="GET", path="/deliveries/open", act=list_open, role="owner", query=OpenQuery,
+        answer=OpenEntries,
+        summary="List the newest deliveries and messages of each state that is not settled well.",
     ),
     Operation(
         method="POST", path="/deliveries/settle", act=settle_deliveries, role="owner",

@@ -103,6 +103,12 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
     nodes_fresh: int
 
 
+class BudgetList(msgspec.Struct, frozen=True):
+    """The budgets of the configuration, and how much of each is used."""
+
+    items: tuple[BudgetState, ...]
+
+
 class NodeList(msgspec.Struct, frozen=True, kw_only=True):
     """The nodes, their connections to accounts, and who has the lease of each account."""
 
@@ -174,6 +180,10 @@ async def list_nodes(call: ApiCall) -> NodeList:
         connections=tuple(await store.listeners.connections()),
         leases=tuple(await store.nodes.leases()),
     )
+
+
+async def list_budgets(call: ApiCall) -> BudgetList:
+    return BudgetList(tuple(await call.api.store.usage.budgets()))
 
 
 def _queue_needs(groups: Iterable[QueueGroup]) -> list[Need]:
@@ -263,6 +273,10 @@ TABLE = (
     Operation(
         method="GET", path="/now", act=read_now, role="owner", query=NowQuery, answer=Now,
         summary="Sum up what needs a person, worst first, and what happened since a time.",
+    ),
+    Operation(
+        method="GET", path="/budgets", act=list_budgets, role="owner", answer=BudgetList,
+        summary="List the budgets, and how much of each is used.",
     ),
     Operation(
         method="GET", path="/nodes", act=list_nodes, role="owner", answer=NodeList,

@@ -63,6 +63,26 @@ class QueueReviewPromises:
         bounded = {(c.queue, c.state): c for c in store.queues.overview(limit=2).counts}
         assert (bounded["outbox", "dead"].count, bounded["outbox", "dead"].is_more) == (2, True)
 
+    def test_what_is_open_is_listed_by_state_newest_first(self, store: Store) -> None:
+        dead = put_dead(store, 3, "blocked")
+        waiting = [store.outbox.put(str(n), f"telegram:{n}").id for n in range(3)]
+        (sending,) = store.outbox.claim(1)
+        waiting.remove(sending.id)
+        sent = store.outbox.put("sent", "slack:1")
+        for delivery in store.outbox.claim(platforms=["slack"]):
+            store.outbox.done(delivery)
+        listed = store.queues.open_deliveries()
+        assert [each.id for each in listed] == [*dead[::-1], *waiting[::-1], sending.id]
+        assert [each.id for each in store.queues.open_deliveries(limit=1)] == [
+            dead[-1], waiting[-1], sending.id,
+        ]  # fmt: skip
+        assert sent.id not in [each.id for each in listed]
+        store.inbox.put(dm("anna"), "hello")
+        (item,) = store.inbox.claim()
+        store.inbox.failed(item, "the model is gone", for_good=True)
+        late = store.inbox.put(dm("anna"), "hello?")
+        assert [each.id for each in store.queues.open_messages()] == [item.id, late.id]
+
     def test_a_group_is_chosen_by_platform_and_problem(self, store: Store) -> None:
         blocked = put_dead(store, 3, "blocked" * 100)
         put_dead(store, 2, "no such chat")

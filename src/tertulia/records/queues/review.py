@@ -112,9 +112,10 @@ class QueueReview:
         def work(tx: Transaction) -> QueueOverview:
             counts: list[QueueCount] = []
             groups: list[QueueGroup] = []
+            params = {"limit": limit + 1}
+            entries = {name: tx.all(f"{name}_overview", params) for name in ("outbox", "inbox")}
             for queue, state in _REVIEWED:
-                params = {"state": state, "limit": limit + 1}
-                rows = tx.all(f"{queue}_overview", params)
+                rows = [row[:4] for row in entries[queue] if row[4] == state]
                 counts.append(
                     QueueCount(
                         queue=queue, state=state, count=min(len(rows), limit),
@@ -169,6 +170,22 @@ class QueueReview:
         filters = {"state": state, "problem": storable(problem)}
         statement = _statement("inbox", state, None, problem, ("dead",))
         return self._page(limit, cursor, statement, filters, inbox.to_item)
+
+    def open_deliveries(self, *, limit: int = 50) -> list[Delivery]:
+        """Return what is unknown, dead, waiting or being sent: the newest `limit` of each."""
+        base.check_limit(limit)
+        rows = self._db.read(lambda tx: tx.all("outbox_newest_open", {"limit": limit}))
+        states = [state for queue, state in _REVIEWED if queue == "outbox"]
+        return sorted(map(to_delivery, rows), key=lambda each: (states.index(each.state), -each.id))
+
+    def open_messages(self, *, limit: int = 50) -> list[InboxItem]:
+        """Return what is dead, waiting or being answered: the newest `limit` of each."""
+        base.check_limit(limit)
+        rows = self._db.read(lambda tx: tx.all("inbox_newest_open", {"limit": limit}))
+        states = [state for queue, state in _REVIEWED if queue == "inbox"]
+        return sorted(
+            map(inbox.to_item, rows), key=lambda item: (states.index(item.state), -item.id)
+        )
 
     def require_delivery(self, number: int) -> Delivery:
         """Return a delivery by its number; raise `NotFound`."""

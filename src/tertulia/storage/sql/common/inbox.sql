@@ -185,8 +185,37 @@ delete from inbox where gathered_into in (
 )
 
 -- name: inbox_overview
-select id, source, {part_problem}, received_at from inbox where {part_only_state}
-order by state desc, id desc limit :limit
+-- Ranges instead of `state = …`: see part_only_state.
+select * from (
+    select id, source, {part_problem}, received_at, state from inbox
+    where state >= 'dead' and state <= 'dead' order by state desc, id desc limit :limit
+) dead_ones
+union all
+select * from (
+    select id, source, {part_problem}, received_at, state from inbox
+    where state >= 'waiting' and state <= 'waiting' order by state desc, id desc limit :limit
+) waiting_ones
+union all
+select * from (
+    select id, source, {part_problem}, received_at, state from inbox
+    where state >= 'taken' and state <= 'taken' order by state desc, id desc limit :limit
+) taken_ones
+
+-- name: inbox_newest_open
+select * from (
+    select {part_inbox_columns} from inbox
+    where state >= 'dead' and state <= 'dead' order by state desc, id desc limit :limit
+) dead_ones
+union all
+select * from (
+    select {part_inbox_columns} from inbox
+    where state >= 'waiting' and state <= 'waiting' order by state desc, id desc limit :limit
+) waiting_ones
+union all
+select * from (
+    select {part_inbox_columns} from inbox
+    where state >= 'taken' and state <= 'taken' order by state desc, id desc limit :limit
+) taken_ones
 
 -- name: inbox_dead_by_problem
 select {part_inbox_columns} from inbox

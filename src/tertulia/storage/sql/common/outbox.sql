@@ -142,8 +142,47 @@ delete from outbox where session_id = :session_id
 returning platform, account, chat_id, thread_id, body
 
 -- name: outbox_overview
-select id, platform, {part_problem}, created_at from outbox where {part_only_state}
-order by state desc, id desc limit :limit
+-- Ranges instead of `state = …`: see part_only_state.
+select * from (
+    select id, platform, {part_problem}, created_at, state from outbox
+    where state >= 'unknown' and state <= 'unknown' order by state desc, id desc limit :limit
+) unknown_ones
+union all
+select * from (
+    select id, platform, {part_problem}, created_at, state from outbox
+    where state >= 'dead' and state <= 'dead' order by state desc, id desc limit :limit
+) dead_ones
+union all
+select * from (
+    select id, platform, {part_problem}, created_at, state from outbox
+    where state >= 'waiting' and state <= 'waiting' order by state desc, id desc limit :limit
+) waiting_ones
+union all
+select * from (
+    select id, platform, {part_problem}, created_at, state from outbox
+    where state >= 'sending' and state <= 'sending' order by state desc, id desc limit :limit
+) sending_ones
+
+-- name: outbox_newest_open
+select * from (
+    select {part_outbox_columns} from outbox
+    where state >= 'unknown' and state <= 'unknown' order by state desc, id desc limit :limit
+) unknown_ones
+union all
+select * from (
+    select {part_outbox_columns} from outbox
+    where state >= 'dead' and state <= 'dead' order by state desc, id desc limit :limit
+) dead_ones
+union all
+select * from (
+    select {part_outbox_columns} from outbox
+    where state >= 'waiting' and state <= 'waiting' order by state desc, id desc limit :limit
+) waiting_ones
+union all
+select * from (
+    select {part_outbox_columns} from outbox
+    where state >= 'sending' and state <= 'sending' order by state desc, id desc limit :limit
+) sending_ones
 
 -- name: outbox_unknown_of_platform
 select {part_outbox_columns} from outbox
