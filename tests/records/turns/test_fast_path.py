@@ -379,7 +379,7 @@ def _take_the_general_path(name: str, *places: str) -> None:
 
 
 @pytest.mark.parametrize("is_stored", [False, True])
-@pytest.mark.parametrize("statement", ["turn_enter", "turn_answer_with_usage"])
+@pytest.mark.parametrize("statement", ["turn_enter", "turn_answer_queued_with_usage"])
 def test_statement_that_the_server_runs_late_changes_nothing(
     postgres: Server, monkeypatch: pytest.MonkeyPatch, statement: str, is_stored: bool
 ) -> None:

@@ -103,6 +103,14 @@ def entry_params(attempt: EnterTurn) -> Params | None:
 
 # -- answering
 
+# By whether it is delivered or settles a message, and whether it has usage.
+_ANSWERS: Final = {
+    (False, False): "turn_answer",
+    (False, True): "turn_answer_with_usage",
+    (True, False): "turn_answer_queued",
+    (True, True): "turn_answer_queued_with_usage",
+}
+
 
 def write(step: WriteStep, lane: str) -> int:
     """Write a step of a turn by the fast path if it can be taken, else by the general one."""
@@ -110,7 +118,7 @@ def write(step: WriteStep, lane: str) -> int:
     params = None if context.db.has_one_writer else answer_params(step)
     if params is None:
         return write_with_process_check(context, step.write, lane=lane)
-    statement = "turn_answer" if step.cost is None else "turn_answer_with_usage"
+    statement = _ANSWERS[bool(step.deliveries or step.inbox_item), step.cost is not None]
     try:
         results = context.db.attempt([(statement, params)], lanes=_lanes(step, lane))
     except StatementLost as lost:

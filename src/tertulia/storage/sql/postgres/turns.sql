@@ -35,7 +35,11 @@ last_seq = last_seq + 1, version = version + 1, lease_until = 0, open_turn = nul
 
 -- name: part_answer_where
 {part_can_answer} and {part_is_read_committed}
-    and (cast(:item as bigint) is null or exists (select 1 from item))
+
+-- name: part_answer_where_claimed
+{part_answer_where} and (cast(:item as bigint) is null or exists (select 1 from item))
+
+-- name: part_answered
 returning ref, last_seq, turns, indexed_seq, platform, person
 
 -- name: part_answer_rows
@@ -48,7 +52,10 @@ message as (
 ), closed as (
     update turns set state = 'answered', closed_at = :now, answer_seq = answered.last_seq
     from answered where turns.session = answered.ref and turns.number = :turn
-), delivered as (
+)
+
+-- name: part_answer_queues
+delivered as (
     insert into outbox (
         delivery, session_id, target, platform, account, chat_id, thread_id, body, state,
         not_before, created_at, is_next, node
@@ -69,20 +76,9 @@ message as (
     )
     returning inbox.id
 )
-select last_seq, exists (select 1 from promoted) from answered
 
--- name: turn_answer
-with {part_locked_item}, answered as (
-    update sessions set {part_answer_columns}
-    {part_answer_where}
-), {part_answer_rows}
-
--- name: turn_answer_with_usage
-with {part_locked_item}, answered as (
-    update sessions set {part_answer_columns},
-    {part_add_usage}
-    {part_answer_where}
-), ledger as (
+-- name: part_answer_usage
+ledger as (
     insert into usage (
         session_id, turn, at, platform, person, model, provider, base_url,
         input, output, cache_read, cache_write, reasoning, cost, certainty, cost_source
@@ -98,4 +94,36 @@ with {part_locked_item}, answered as (
         :cache_write, :reasoning, cast(:cost as bigint), :certainty
     from answered
     {part_add_sums}
+)
+
+-- name: turn_answer
+-- The server sets up every part of a statement at each call, also one that finds no rows: an answer
+-- that is delivered or settles a message has a statement of its own.
+with answered as (
+    update sessions set {part_answer_columns}
+    {part_answer_where} {part_answered}
 ), {part_answer_rows}
+select last_seq from answered
+
+-- name: turn_answer_with_usage
+with answered as (
+    update sessions set {part_answer_columns},
+    {part_add_usage}
+    {part_answer_where} {part_answered}
+), {part_answer_usage}, {part_answer_rows}
+select last_seq from answered
+
+-- name: turn_answer_queued
+with {part_locked_item}, answered as (
+    update sessions set {part_answer_columns}
+    {part_answer_where_claimed} {part_answered}
+), {part_answer_rows}, {part_answer_queues}
+select last_seq from answered
+
+-- name: turn_answer_queued_with_usage
+with {part_locked_item}, answered as (
+    update sessions set {part_answer_columns},
+    {part_add_usage}
+    {part_answer_where_claimed} {part_answered}
+), {part_answer_usage}, {part_answer_rows}, {part_answer_queues}
+select last_seq from answered
