@@ -20,7 +20,8 @@ ARGS ?=
 # uv trusts what the system trusts, as pip does: a company may have its own certificate authority.
 export UV_SYSTEM_CERTS ?= 1
 # Without a home that can be written to, what pip and uv download is cached in this folder.
-ifneq ($(shell mkdir -p "$${XDG_CACHE_HOME:-$${HOME:?}/.cache}" 2>/dev/null && echo yes),yes)
+ifneq ($(shell test -n "$$XDG_CACHE_HOME$$HOME" && \
+  mkdir -p "$${XDG_CACHE_HOME:-$$HOME/.cache}" 2>/dev/null && echo yes),yes)
 export XDG_CACHE_HOME := $(CURDIR)/.cache
 endif
 

@@ -69,3 +69,14 @@ def test_existing_file_is_kept_unless_forced(tmp_path: Path) -> None:
     assert path.read_text() == "mine"
     wizard.write_config(str(path), "new", is_forced=True)
     assert path.read_text() == "new"
+
+
+def test_existing_configuration_is_replaced_only_after_a_question() -> None:
+    assert CliRunner().invoke(ask, input="parrot\n").exit_code == 0
+    refused = CliRunner().invoke(ask, input="n\nopenai\n")
+    assert isinstance(refused.exception, ConfigError)
+    path = Path(locations.default_config_path())
+    assert tomllib.loads(path.read_text("utf-8"))["agent"] == {"kind": "parrot"}
+    replaced = CliRunner().invoke(ask, input="y\ncommand\nmine\n")
+    assert replaced.exit_code == 0, replaced.output
+    assert tomllib.loads(path.read_text("utf-8"))["agent"]["command"] == ["mine"]

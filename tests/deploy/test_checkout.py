@@ -16,10 +16,12 @@ _SHOW = 'show:; @echo "$${XDG_CACHE_HOME:-none}"'
 
 def _cache_folder(**environ: str) -> str:
     path = os.environ.get("PATH", os.defpath)
-    return subprocess.run(
+    shown = subprocess.run(
         ["make", "--no-print-directory", "--eval", _SHOW, "show"],
         cwd=ROOT, env={"PATH": path, **environ}, capture_output=True, text=True, check=True,
-    ).stdout.strip()  # fmt: skip
+    )  # fmt: skip
+    assert shown.stderr == ""
+    return shown.stdout.strip()
 
 
 def test_downloads_are_cached_in_the_checkout_without_a_home(tmp_path: Path) -> None:

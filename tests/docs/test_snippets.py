@@ -2,8 +2,10 @@
 
 - The blocks of a page run in order, in an empty folder and with an empty home. Its `python` blocks
   share one namespace, as they would when pasted into one file.
+- Then they run again, with the files and stores of the first time: whoever tries something tries it
+  twice. Only the configuration is removed before, because no real model can be asked here.
 - Of a `console` block, the lines that begin with `$ tertulia`, or that pipe into it, are run and
-  must succeed.
+  must succeed; `$ cd` and `$ export` hold for all that follows.
 - `<!-- not run: reason -->` on the line before excuses a block.
 """
 
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +30,7 @@ README = ROOT / "README.md"
 LONGEST_COMMAND_SECONDS = 120
 
 # A command of the program, also at the end of a pipe.
-_COMMAND = re.compile(r"\$ ((echo|printf) .* \| )?tertulia(\s|$)")
+_COMMAND = re.compile(r"\$ (((echo|printf) .* \| )?tertulia(\s|$)|(cd|export) )")
 
 # Other words for the languages that are run. A block under one of them would be left out unseen.
 ALIASES = {"py", "python3", "pycon", "py3", "shell-session", "shellsession", "sh-session"}
@@ -50,6 +53,8 @@ def empty_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("NO_COLOR", "1")
     programs = Path(sys.executable).parent
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
+    monkeypatch.setenv("TERTULIA_STORE", "")  # to be restored if a page exports it
+    monkeypatch.delenv("TERTULIA_STORE")
     monkeypatch.chdir(here)
     return here
 
@@ -60,23 +65,15 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PLATFORMS, "_loaded", dict(PLATFORMS._loaded))
 
 
-@pytest.mark.usefixtures("empty_place", "own_registry")
+@pytest.mark.usefixtures("own_registry")
 @pytest.mark.parametrize("page", pages(), ids=_name)
-def test_page_runs_as_written(page: Path) -> None:
-    run_page(page.read_text("utf-8"), _name(page))
-
-
-@pytest.mark.usefixtures("empty_place")
-@pytest.mark.parametrize(
-    "name", ["README.md", "docs/index.md", "docs/own-agent.md", "docs/gateway.md"]
-)
-def test_first_programs_run_twice_in_a_row(name: str) -> None:
-    """Whoever tries a program runs it again, on the store that it made."""
-    for _ in range(2):
-        namespace: dict[str, Any] = {"__name__": "__main__"}
-        for block in blocks((ROOT / name).read_text("utf-8")):
-            if block.language == "python" and not block.not_run:
-                _run_python(block, name, namespace)
+def test_page_runs_as_written(page: Path, empty_place: Path) -> None:
+    text = page.read_text("utf-8")
+    run_page(text, _name(page))
+    shutil.rmtree(empty_place.parent / "home/.config", ignore_errors=True)
+    os.environ.pop("TERTULIA_STORE", None)
+    os.chdir(empty_place)
+    run_page(text, _name(page))
 
 
 @pytest.mark.usefixtures("empty_place")
@@ -117,7 +114,7 @@ def run_page(markdown: str, name: str) -> None:
 
 
 def commands(console: str) -> list[str]:
-    """The `$ tertulia …` lines; one that ends in a backslash goes on in the next."""
+    """The lines that are run; one that ends in a backslash goes on in the next."""
     joined = re.sub(r"\\\n(> )?", "", console)
     return [line[2:] for line in joined.splitlines() if _COMMAND.match(line)]
 
@@ -129,8 +126,9 @@ def _run_python(block: Block, name: str, namespace: dict[str, Any]) -> None:
 
 
 def _run_command(command: str, place: str) -> None:
+    changes_shell = command.startswith(("cd ", "export "))
     done = subprocess.run(
-        command,
+        f'{command}\npwd\necho "$TERTULIA_STORE"' if changes_shell else command,
         shell=True,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -141,6 +139,11 @@ def _run_command(command: str, place: str) -> None:
     assert done.returncode == 0, (
         f"{place}: `{command}` ended with {done.returncode}\n{done.stdout}{done.stderr}"
     )
+    if changes_shell:
+        folder, store = done.stdout.splitlines()
+        os.chdir(folder)
+        if store:
+            os.environ["TERTULIA_STORE"] = store
 
 
 class TestTheRunner:
@@ -180,6 +183,12 @@ class TestTheRunner:
     def test_commands_of_a_console_block(self) -> None:
         shown = "$ pip install x\n$ tertulia a\noutput\n$ tertulia b \\\n> --c\n$ tertuliana\n"
         assert commands(f"{shown}$ tertulia") == ["tertulia a", "tertulia b --c", "tertulia"]
+
+    def test_folder_and_store_hold_for_what_follows(self, empty_place: Path) -> None:
+        shown = "$ mkdir below\n$ cd below   # here\n$ export TERTULIA_STORE=$PWD/x.db\n"
+        (empty_place / "below").mkdir()
+        run_page(f"```console\n{shown}$ tertulia store migrate\n```\n", "page.md")
+        assert (empty_place / "below/x.db").exists()
 
     def test_a_failing_command_is_an_error(
         self, empty_place: Path, monkeypatch: pytest.MonkeyPatch

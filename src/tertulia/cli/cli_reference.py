@@ -113,6 +113,7 @@ This page is generated from the program's help:
 `python -m tertulia.cli.cli_reference > docs/cli.md`.
 
 ```console
+$ cd "$(mktemp -d)"      # a new folder for the files
 $ tertulia store migrate
 $ tertulia sessions list --state current
 $ tertulia sessions list --json

@@ -65,3 +65,5 @@ async def _run(
             adapters.append(terminal)
             await terminal_chat.print_greeting(store, config, is_plain=is_plain)
         await serve.serve_gateway(options, config, store, agents, adapters, terminal, http=http)
+        if terminal is not None:
+            terminal_chat.print_farewell(store)

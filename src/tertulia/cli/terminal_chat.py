@@ -77,25 +77,30 @@ async def print_greeting(store: aio.Store, config: Config, *, is_plain: bool = F
     from tertulia.platforms.terminal.theme import terminal_theme
 
     theme, width = terminal_theme(), row_width(shutil.get_terminal_size().columns)
+    section = config.platform(LOCAL)
+    is_plain |= os.environ.get("TERM") == "dumb"
+    is_plain |= isinstance(section, LocalSettings) and section.plain
+    for row in await asyncio.to_thread(greeting_rows, store.sync, config, width):
+        sys.stdout.write(f"{row_text(row) if is_plain else theme.escape(row)}\n")
+    sys.stdout.flush()
+
+
+def greeting_rows(store: Store, config: Config, width: int) -> list[Row]:
+    """Return what stands above the first prompt, with an empty row at the end."""
     name, location = _agent_name(config.main_agent), _short_location(store)
     rows = wrap([Segment("bold", "Tertulia"), Segment("", f" · {name} · {location}")], width)
     rows += wrap([Segment("dim", "/help lists the commands, ctrl-D leaves.")], width)
     if config.main_agent.kind == "parrot":
         rows += wrap([Segment("notice", f"{_PARROT} {_program()} config init")], width)
-    rows += await asyncio.to_thread(_describe_conversation, store.sync, width)
-    rows += await asyncio.to_thread(_describe_waiting, store.sync, width)
-    section = config.platform(LOCAL)
-    is_plain |= os.environ.get("TERM") == "dumb"
-    is_plain |= isinstance(section, LocalSettings) and section.plain
-    for row in (*rows, ()):
-        sys.stdout.write(f"{row_text(row) if is_plain else theme.escape(row)}\n")
-    sys.stdout.flush()
+    rows += _describe_conversation(store, width)
+    rows += _describe_waiting(store, width)
+    return [*rows, ()]
 
 
 def print_farewell(store: aio.Store) -> None:
     """Print where the conversation is stored, and how to continue it, on a terminal."""
     if sys.stdin.isatty() and sys.stdout.isatty():
-        location = _short_location(store)
+        location = _short_location(store.sync)
         with suppress(OSError):  # the window may be closed
             sys.stdout.write(f"Stored in {location}. Continue with: {_launch_command()}\n")
             sys.stdout.flush()
@@ -225,9 +230,9 @@ def _last_exchange(store: Store, session: Session, width: int) -> list[Row]:
     return rows
 
 
-def _short_location(store: aio.Store) -> str:
+def _short_location(store: Store) -> str:
     """Return where the store is, with ~ for the home folder."""
-    location = display_line(public_name(store.sync.path))
+    location = display_line(public_name(store.path))
     home = os.path.join(os.path.expanduser("~"), "")
     return f"~/{location.removeprefix(home)}" if location.startswith(home) else location
 

@@ -45,11 +45,14 @@ _REST = """
 def create_config(options: CommandOptions, *, is_forced: bool = False) -> str:
     """Ask which agent answers, write the configuration file and return its path.
 
-    Raise ConfigError, before anything is asked, if there is one and `is_forced` is false.
+    If there is one and `is_forced` is false, ask first whether to replace it; raise ConfigError if
+    it is to stay.
     """
     path = locations.config_path(options)
     if os.path.exists(path) and not is_forced:
-        raise _exists_error(path)
+        if not output.ask_yes_no(f"There is already a configuration at {path}. Replace it?"):
+            raise _exists_error(path)
+        is_forced = True
     output.print_text(options, "A few questions create the configuration.")
     kind = click.prompt(
         "Which agent answers? parrot needs no key and shows the input that a model would get",
