@@ -1,4 +1,7 @@
-"""Show what is longer than the screen in a pager: $TERTULIA_PAGER, $PAGER, else less."""
+"""Show what is longer than the screen in a pager: $TERTULIA_PAGER, $PAGER, else less.
+
+Answers of the agent never go there: the scrollback is their record (decision 0047).
+"""
 
 from __future__ import annotations
 
