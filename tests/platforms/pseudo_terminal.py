@@ -22,6 +22,8 @@ import pyte
 
 PROMPT = "› "
 PATIENCE = 60
+# The last one is set by `make coverage`, so that programs are measured too.
+_INHERITED = ("PATH", "LANG", "COVERAGE_PROCESS_CONFIG")
 _COLUMNS, _ROWS = 120, 200
 _SOURCES = str(Path(__file__).resolve().parents[2] / "src")
 
@@ -157,7 +159,7 @@ def tertulia(
     """`tertulia …` in a terminal, with a home of its own."""
     home = folder / "home"
     home.mkdir(exist_ok=True)
-    keep = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+    keep = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     own = {"HOME": str(home), "TERM": "xterm-256color", "TZ": "UTC", "PYTHONPATH": _SOURCES}
     own["PYTHONUTF8"] = "1"
     command = [sys.executable, "-m", "tertulia", *args]
