@@ -20,6 +20,7 @@ from benchmarks.rows import (
     open_store,
     processes,
     search,
+    telegram,
     turn,
 )
 from benchmarks.run_context import RunContext
@@ -39,6 +40,7 @@ ROWS: dict[str, Callable[[RunContext], Sequence[Row]]] = {
     "search": search.run,
     "processes": processes.run,
     "gateway": gateway.run,
+    "telegram": telegram.run,
     "crowd": crowd.run,
     "console": console.run,
 }

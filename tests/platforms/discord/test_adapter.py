@@ -1194,3 +1194,46 @@ def test_secrets_are_in_no_log_error_repr_or_cursor(
     for secret in secrets:
         assert not any(secret in text for text in texts), secret
     assert all(error.__cause__ is None for error in errors)
+
+
+def test_message_that_was_being_stored_when_the_connection_died_comes_again(
+    server: DiscordServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The position moves before a message is handed over, and back if that is cut off."""
+    texts: list[str | None] = []
+
+    async def run() -> None:
+        is_cut_off = asyncio.Event()
+
+        async def beat(session: Any, interval: float) -> None:
+            """Find the connection dead while a message is being stored."""
+            await is_cut_off.wait()
+            if not server.resumes:
+                raise socket_session.ConnectionEnded("A heartbeat could not be sent.")
+            await asyncio.Event().wait()
+
+        async def receive(update: Update) -> None:
+            if isinstance(update, Incoming) and not is_cut_off.is_set():
+                is_cut_off.set()
+                await asyncio.Event().wait()
+            if isinstance(update, Incoming):
+                texts.append(update.text)
+                server.notify()
+
+        monkeypatch.setattr(socket_session.SocketSession, "beat", beat)
+        adapter = DiscordAdapter(TOKEN, base_url=server.base_url)
+        listening = asyncio.create_task(adapter.listen(receive))
+        try:
+            async with asyncio.timeout(20):
+                await asyncio.to_thread(server.wait_connected)
+                server.write(DM, "hola")
+                await asyncio.to_thread(server.wait, lambda: bool(texts), 15)
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+            await adapter.close()
+
+    asyncio.run(run())
+    assert texts == ["hola"]
+    assert server.resumes
+    assert server.identifies == 1  # it came from the session, not from the chat
