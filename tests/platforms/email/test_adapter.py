@@ -189,7 +189,9 @@ def test_silent_connection_is_dropped(mail: MailServers, monkeypatch: pytest.Mon
             await listener.wait_texts("before")
             line.silence()
             await asyncio.to_thread(mail.write, address, "after")
-            await listener.wait_texts("before", "after")
+            await listener.until(lambda: "after" in listener.texts)
+            # On a busy machine the line may be dropped before too; the store knows a mail again.
+            assert list(dict.fromkeys(listener.texts)) == ["before", "after"]
             assert line.connections > 1
 
         listen(mail, act, imap_url=line.url)
