@@ -90,6 +90,18 @@ def test_nobody_is_led_to_the_page_to_sign_in_and_back(console: ServedConsole) -
             assert client.post("/console/enter", data=form).headers["location"] == "/console/"
 
 
+def test_settings_in_force_are_shown_to_the_owner_alone(tmp_path: Path) -> None:
+    with served_console(tmp_path / "talk.db") as console:
+        api = console.gateway.app.state.api
+        api.configuration = {"agent": {"kind": "parrot", "api_key": "(hidden)", "url": None}}
+        with console.client() as root, console.client("ana") as ana:
+            page = root.get("/console/browsers")
+            assert page.status_code == 200
+            for text in ("agent.kind", "parrot", "(hidden)", "not set", "tertulia config show"):
+                assert text in page.text
+            assert "agent.kind" not in ana.get("/console/browsers").text
+
+
 def test_requests_of_other_sites_are_refused(console: ServedConsole) -> None:
     act = "/console/do/end"
     with console.client() as client:
