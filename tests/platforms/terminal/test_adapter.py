@@ -277,6 +277,20 @@ class TestKeys:
 
         run(test)
 
+    def test_pasted_path_of_a_file_is_offered_as_an_attachment(self, tmp_path: Any) -> None:
+        async def test() -> None:
+            path = tmp_path / "plan.txt"
+            path.write_text("x")
+            async with typing() as (adapter, keys, _, _):
+                buffer = _buffer(adapter)
+                keys.send_text(f"\x1b[200~{path}\x1b[201~")
+                await until(lambda: buffer.complete_state is not None)
+                assert buffer.text == str(path)  # only offered: Enter would send it as it is
+                keys.send_text("\t")
+                await until(lambda: buffer.text == f"@{path} ")
+
+        run(test)
+
     def test_input_is_stored_in_the_history_file(self, tmp_path: Any) -> None:
         async def test() -> None:
             path = tmp_path / "history"
