@@ -160,7 +160,7 @@ def test_an_answer_is_stopped_and_repeated_in_its_transcript(
             session = store.sessions.find().items[0].id
         page.goto(f"/console/sessions/{session}")
         notice = page.locator("#live_head .notice")
-        expect(notice).to_contain_text("Step 1")
+        expect(notice).to_contain_text("step 1")
         expect(notice).to_contain_text(console.gateway.gateway.pipeline.node)
         notice.get_by_role("button", name="Stop").click()
         expect(notice).to_have_count(0)
