@@ -144,7 +144,9 @@ def test_store_that_cannot_be_written_can_be_read(
     monkeypatch.setattr(locations, "may_write", lambda path: not path.startswith(str(folder)))
     monkeypatch.chdir(tmp_path)
     try:
-        assert CommandLine(str(folder / "copy.db"))(*command).stdout
+        text = CommandLine(str(folder / "copy.db"))(*command).stdout
+        assert text
+        assert "tertulia-" not in text  # the private copy is nobody's business
         assert [path.name for path in folder.iterdir()] == ["copy.db"]
         assert (folder / "copy.db").read_bytes() == before
     finally:

@@ -76,12 +76,12 @@ def backup(options: CommandOptions, target: str) -> None:
     ):
         opened_store.backup(target, progress=progress)
     count = os.path.getsize(target)
+    location = public_name(locations.store_location(options))
     if options.json:
-        location = public_name(locations.store_location(options))
         output.print_json({"store": location, "backup": target, "bytes": count})
     else:
         output.print_text(
-            options, f"{opened_store.path} was copied to {target} ({format.byte_size(count)})."
+            options, f"{location} was copied to {target} ({format.byte_size(count)})."
         )
 
 
