@@ -81,6 +81,8 @@ def send(client: httpx2.Client, operation: Operation, session_id: str) -> httpx2
         platform="web",
         account="main",
         code="AAAA2222",
+        seq=1,
+        number=0,
     )
     params = QUERIES.get(operation.name)
     body = BODIES.get(operation.name)

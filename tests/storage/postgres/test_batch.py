@@ -184,7 +184,7 @@ def test_refused_statement_writes_nothing_to_the_log_of_psycopg(
             tx.run("db_now")  # the error comes while these are put or sent; they are skipped
         tx.one("db_now")
 
-    with opened(address) as store, caplog.at_level(logging.DEBUG, "psycopg"):
+    with opened(address) as store, caplog.at_level(logging.WARNING, "psycopg"):
         with pytest.raises(ConfigError):
             store.context.db.write(work)
         with pytest.raises(ConfigError):
@@ -210,6 +210,8 @@ def test_without_pipelines_each_statement_is_waited_for(
 def test_interrupted_wait_closes_the_connection(address: str, connection: BatchConnection) -> None:
     main = threading.main_thread().ident
     assert main is not None
+    # A program in the background of a shell is started with the signal ignored.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def interrupt() -> None:
         with as_owner(address) as owner:
@@ -219,8 +221,11 @@ def test_interrupted_wait_closes_the_connection(address: str, connection: BatchC
     thread = threading.Thread(target=interrupt)
     thread.start()
     connection.batch.put(Query(b"select pg_sleep(60)"))
-    with pytest.raises(KeyboardInterrupt):
-        connection.batch.run()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            connection.batch.run()
+    finally:
+        signal.signal(signal.SIGINT, handler)
     thread.join()
     assert connection.closed
 
