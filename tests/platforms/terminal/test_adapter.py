@@ -269,7 +269,7 @@ class TestKeys:
                 await adapter.fill_menu(commands.menu())
                 buffer = _buffer(adapter)
                 keys.send_text("/expo")
-                await until(lambda: buffer.complete_state is not None)
+                await until(lambda: has_completions(buffer))
                 keys.send_text("\t")
                 await until(lambda: buffer.text == "/export")
                 keys.send_text("\r\r")  # takes the choice, and sends
@@ -284,7 +284,7 @@ class TestKeys:
             async with typing() as (adapter, keys, _, _):
                 buffer = _buffer(adapter)
                 keys.send_text(f"\x1b[200~{path}\x1b[201~")
-                await until(lambda: buffer.complete_state is not None)
+                await until(lambda: has_completions(buffer))
                 assert buffer.text == str(path)  # only offered: Enter would send it as it is
                 keys.send_text("\t")
                 await until(lambda: buffer.text == f"@{path} ")
@@ -438,6 +438,11 @@ def _live(adapter: TerminalAdapter) -> LiveView:
 
 def _buffer(adapter: TerminalAdapter) -> Buffer:
     return _live(adapter)._screen._buffer
+
+
+def has_completions(buffer: Buffer) -> bool:
+    """Return whether completions are offered: their list is there before them, and empty."""
+    return buffer.complete_state is not None and bool(buffer.complete_state.completions)
 
 
 async def show(adapter: TerminalAdapter, kind: Any, text: str = "") -> None:
