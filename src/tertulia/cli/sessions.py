@@ -75,13 +75,13 @@ def list_(options: CommandOptions, /, **filters: Any) -> None:
         if filters["text"] is not None:
             store.settle()  # index the newest messages and titles first
         page = store.sessions.find(**filters)
-        shown = () if options.json else page.items
-        lengths = _count_messages(store, shown)
+        rows = () if options.json else page.items
+        lengths = _count_messages(store, rows)
         names = {
             session.id: session_list.name_of(
                 session, None if session.title else store.sessions.suggest_title(session.id)
             )
-            for session in shown
+            for session in rows
         }
     if options.json:
         output.print_json([session_details.to_dict(session) for session in page.items])

@@ -34,8 +34,8 @@ def limit_result(content: str | list[Part]) -> LimitedResult:
     if len(text) <= MAX_SHOWN:
         return LimitedResult(content)
     others = [part for part in content if not _is_text(part)]
-    shown = {"type": "text", "text": shorten_middle(text, MAX_SHOWN)}
-    return LimitedResult([shown, *others], _cut(text))
+    excerpt = {"type": "text", "text": shorten_middle(text, MAX_SHOWN)}
+    return LimitedResult([excerpt, *others], _cut(text))
 
 
 def _is_text(part: Any) -> bool:

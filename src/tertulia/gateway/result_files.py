@@ -11,11 +11,14 @@ import glob
 import os
 from collections.abc import Iterator
 from functools import partial
+from typing import Final
 
 from tertulia.private_files import make_private_folder
 from tertulia.records.schedules import ScheduleRun
 from tertulia.records.sessions.delete import was_deleted
 from tertulia.store import Store
+
+_MARKER: Final = ".session"
 
 
 class ResultFiles:
@@ -49,14 +52,17 @@ class ResultFiles:
 
     def _clean_by_session(self, store: Store) -> int:
         """Delete the files that name a deleted session; return how many."""
-        deleted, known = 0, dict[str, bool]()
-        for marker in glob.iglob(os.path.join(glob.escape(self._folder), "*", ".*.md.session")):
-            path = os.path.join(os.path.dirname(marker), os.path.basename(marker)[1:-8])
+        deleted, is_deleted = 0, dict[str, bool]()
+        for marker in glob.iglob(os.path.join(glob.escape(self._folder), "*", _marker("*.md"))):
+            directory, name = os.path.split(marker)
+            path = os.path.join(directory, name.removeprefix(".").removesuffix(_MARKER))
             with open(marker, encoding="utf-8") as file:
                 session_id = file.read()
-            if session_id not in known:
-                known[session_id] = store.context.read(partial(was_deleted, session_id=session_id))
-            if not known[session_id]:
+            if session_id not in is_deleted:
+                is_deleted[session_id] = store.context.read(
+                    partial(was_deleted, session_id=session_id)
+                )
+            if not is_deleted[session_id]:
                 continue
             if os.path.exists(path):
                 os.unlink(path)
@@ -80,7 +86,8 @@ class ResultFiles:
 
 
 def _marker(name: str) -> str:
-    return f".{name}.session"
+    """Return the name of the hidden file that names the session of a result."""
+    return f".{name}{_MARKER}"
 
 
 def _write(path: str, text: str) -> None:

@@ -109,18 +109,18 @@ class ToolGuard:
         requests = []
         for call in calls:
             code = pairing_code.new_code()
-            shown = show_arguments(arguments_of(call) or {})
+            arguments = show_arguments(arguments_of(call) or {})
             instructions = replies.approval_instructions(
                 code, minutes=minutes, is_once_only=is_once_only
             )
-            asked = AskedCall(
+            request = AskedCall(
                 code=code,
                 call=call,
-                question=replies.approval_question(call.name, shown),
+                question=replies.approval_question(call.name, arguments),
                 instructions=instructions,
                 buttons=approval_buttons(code, is_once_only=is_once_only),
             )
-            requests.append(asked)
+            requests.append(request)
         await turn.suspend(
             Suspension(
                 requests=tuple(requests),

@@ -161,8 +161,9 @@ def _check_revision(call: ApiCall, method: str, params: Mapping[str, Any]) -> bo
 
 async def _result(call: ApiCall, method: str, params: dict[str, Any]) -> dict[str, Any]:
     if method == "initialize":
-        asked = params.get("protocolVersion")
-        revision = asked if asked in HANDSHAKES else HANDSHAKE
+        revision = params.get("protocolVersion")
+        if revision not in HANDSHAKES:
+            revision = HANDSHAKE
         return {
             "protocolVersion": revision,
             "capabilities": _CAPABILITIES,

@@ -118,13 +118,11 @@ def _paths(word: _PathWord) -> Iterator[Completion]:
     try:
         with os.scandir(os.path.expanduser(folder) or ".") as entries:
             matching = [entry for entry in entries if entry.name.startswith(name)]
-            shown = [entry for entry in matching if name or not entry.name.startswith(".")]
-            names = sorted(f"{entry.name}/" if entry.is_dir() else entry.name for entry in shown)[
-                :_MAX_ENTRIES
-            ]
+            visible = [entry for entry in matching if name or not entry.name.startswith(".")]
+            names = sorted(f"{entry.name}/" if entry.is_dir() else entry.name for entry in visible)
     except OSError:  # no such folder, or not to be read
         return
-    for entry_name in names:
+    for entry_name in names[:_MAX_ENTRIES]:
         path = os.path.join(folder, entry_name)
         is_open = word.is_quoted or not _is_plain(path)
         yield Completion(
