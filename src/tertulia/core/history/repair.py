@@ -192,7 +192,7 @@ def _build_step(row: Message, stored: object) -> Block:
     for call in stored if isinstance(stored, list) else [stored]:
         if isinstance(call, dict):
             call_id = _as_id(call.get("id")) or f"call_{row.seq}_{len(calls)}"
-            calls.append(call if _is_legal_call(call) else _repair_call(call, call_id))
+            calls.append(call if is_legal_call(call) else _repair_call(call, call_id))
             results.append(Result(call_id))
     return Block(row, calls, results)
 
@@ -221,7 +221,7 @@ def _find_unused_id(call_id: str, used: dict[str, int]) -> str:
     return candidate
 
 
-def _is_legal_call(call: dict[str, Any]) -> bool:
+def is_legal_call(call: dict[str, Any]) -> bool:
     """Return whether a call is in the OpenAI form and nothing else, as nearly all are."""
     function = call.get("function")
     if len(call) != 3 or type(function) is not dict or len(function) != 2:

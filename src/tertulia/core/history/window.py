@@ -80,6 +80,18 @@ def fit_history(
     return FittedHistory([summary, *newest.blocks], newest.result_limit)
 
 
+def stable_count(shares: Sequence[float], first_seqs: Sequence[int]) -> int:
+    """Return how many of the newest groups to use so that their beginning rarely changes.
+
+    `shares` are as `_shares` returns them, `first_seqs` the positions where the groups begin.
+    """
+    if len(shares) < _MIN_GROUPS_FOR_JUMPS:
+        return len(shares)
+    min_share = shares[-1] * _MIN_SHARE
+    counts = [count for count, share in enumerate(shares, 1) if share >= min_share]
+    return max(counts, key=lambda count: _rank(first_seqs[-count]))
+
+
 def split_turns(blocks: Sequence[Block]) -> list[list[Block]]:
     """Return the turns of a history. Each begins with a person's message.
 
@@ -114,7 +126,7 @@ def _fit(
         return _fit_turn(turns[-1], budget, count_tokens) if turns else FittedHistory([])
     count = len(shares)
     if not whole or count < len(turns):
-        count = _stable_count(shares, turns)
+        count = stable_count(shares, _first_seqs(turns))
     return FittedHistory([block for turn in _newest(turns, count) for block in turn])
 
 
@@ -132,7 +144,7 @@ def _fit_turn(turn: list[Block], budget: HistoryBudget, count_tokens: CountToken
     groups = [[step] for step in steps]
     shares = _shares(groups, HistoryBudget(room.messages), count_tokens)
     if len(shares) < len(groups):
-        steps = _newest(steps, _stable_count(shares, groups))
+        steps = _newest(steps, stable_count(shares, _first_seqs(groups)))
     steps, limit = _fit_steps(steps, room, count_tokens)
     return FittedHistory([*people, *steps], limit)
 
@@ -149,7 +161,7 @@ def _fit_steps(
         if len(shares) == len(groups):
             return steps, limit
     if shares:
-        return _newest(steps, _stable_count(shares, groups)), limit
+        return _newest(steps, stable_count(shares, _first_seqs(groups))), limit
     for limit in _limits(room, MIN_LAST_RESULT):
         if _shares(groups[-1:], room, count_tokens, limit):
             return steps[-1:], limit
@@ -209,13 +221,8 @@ def _shares(
     return shares
 
 
-def _stable_count(shares: Sequence[float], groups: Sequence[list[Block]]) -> int:
-    """Return how many of the newest groups to use so that their beginning rarely changes."""
-    if len(shares) < _MIN_GROUPS_FOR_JUMPS:
-        return len(shares)
-    min_share = shares[-1] * _MIN_SHARE
-    counts = [count for count, share in enumerate(shares, 1) if share >= min_share]
-    return max(counts, key=lambda count: _rank(groups[-count][0].row.seq))
+def _first_seqs(groups: Sequence[list[Block]]) -> list[int]:
+    return [group[0].row.seq for group in groups]
 
 
 def _rank(seq: int) -> int:

@@ -7,6 +7,7 @@ from itertools import dropwhile
 from typing import Any, NamedTuple
 
 from tertulia.core.history.content import USER_PARTS
+from tertulia.core.history.plain import find_plain_history
 from tertulia.core.history.repair import HIDDEN_KINDS, HISTORY_ROLES
 from tertulia.core.history.tokens import MAX_CHARACTERS_PER_TOKEN, PER_IMAGE
 from tertulia.core.history.view import Span, index_of, newest_spans, slice_spans
@@ -61,6 +62,22 @@ def read_files(tx: Transaction, hashes: Iterable[str]) -> dict[str, bytes]:
     """Return the bytes of files by their hash, without those that are deleted."""
     files = {hash_: tx.one("blob_data", {"hash": blob_of_file(hash_)}) for hash_ in hashes}
     return {hash_: bytes(row[0]) for hash_, row in files.items() if row is not None}
+
+
+def read_plain_history(
+    tx: Transaction, session_id: str, budget: HistoryBudget
+) -> list[dict[str, Any]] | None:
+    """Return the history in the OpenAI form if it is legal as it is stored, else None."""
+    current = session_rows.current_view(tx, session_id)
+    spans = current.spans_after_summary()
+    newest = newest_spans(spans, budget.messages + _SPARE)
+    if current.summary_seq is not None or len(newest) != 1:
+        return None
+    ((log, first, last),) = newest
+    columns = tx.all("plain_messages_of", {"session": log, "first": first, "last": last})
+    if len(columns) != newest[0].size:
+        return None
+    return find_plain_history(columns, first, budget, whole=newest == spans)
 
 
 def read_summary(tx: Transaction, current: CurrentView) -> Message | None:

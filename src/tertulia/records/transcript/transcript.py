@@ -48,6 +48,7 @@ from tertulia.records.transcript.read import (
     read_bodies,
     read_files,
     read_messages,
+    read_plain_history,
     read_recent,
     read_turn_number,
 )
@@ -151,6 +152,11 @@ class Transcript:
         """
         _check_history(max_messages, max_tokens, timestamps, format)
         budget = HistoryBudget(max_messages, max_tokens)
+        if format == "openai" and timestamps == "none" and max_tokens is None:
+            # What is legal as it is stored is the same for every model.
+            plain = self._db.read(lambda tx: read_plain_history(tx, self.session_id, budget))
+            if plain is not None:
+                return plain
         recent = self._db.read(lambda tx: read_recent(tx, self.session_id, budget))
         return self._make_history(recent, budget, timestamps, format, model).messages
 

@@ -48,6 +48,13 @@ messages.at, messages.author, messages.body, messages.away
 select {part_message} from messages
 where place between (cast(:session as bigint) << 32) + :first and (cast(:session as bigint) << 32) + :last order by place
 
+-- name: plain_messages_of
+-- The few columns of those that have nothing in the others.
+select turn, role, body from messages
+where place between (cast(:session as bigint) << 32) + :first and (cast(:session as bigint) << 32) + :last
+    and kind is null and author is null and away is null
+order by place
+
 -- name: messages_at
 select {part_message} from messages where {part_message_places}
 
