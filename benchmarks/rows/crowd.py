@@ -1,7 +1,8 @@
 """A crowd: 200 people chat over HTTP while 2,000 connections never ask and one token floods.
 
-The answer time of the 200 is compared with their own a moment before, with the same server. Every
-answer must be theirs, and every message must be in the store.
+The answer time of the 200 is compared with their own before and after, with the same server. Every
+answer must be theirs, and every message must be in the store. Those who disturb have a process of
+their own: what it costs to open so many connections must not delay the clock of the people.
 """
 
 from __future__ import annotations
@@ -19,56 +20,22 @@ from typing import Any
 
 import tertulia
 from benchmarks.child_processes import environment
-from benchmarks.crowd_tokens import FLOODER, secret_of
+from benchmarks.kept_connection import KeptConnection
 from benchmarks.measure import percentile
 from benchmarks.report import Limit, Row
 from benchmarks.run_context import RunContext
 
 SLOWER = Limit("≤", 2)
 NOTHING = Limit("=", 0, "")
-_FLOODING_CONNECTIONS = 16
 _PAUSE_SECONDS = 2.0  # between an answer and the next message of a person, on average
 _PERCENTILE = 0.95
-
-
-class _Client:
-    """One kept connection that posts JSON."""
-
-    def __init__(self, port: int, name: str) -> None:
-        self._port = port
-        self._head = f"Host: x\r\nAuthorization: Bearer {secret_of(name)}\r\n"
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-
-    async def post(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
-        if self._streams is None:
-            self._streams = await asyncio.open_connection("127.0.0.1", self._port)
-        reader, writer = self._streams
-        data = json.dumps(body).encode()
-        head = f"POST {path} HTTP/1.1\r\n{self._head}Content-Length: {len(data)}\r\n\r\n"
-        try:
-            writer.write(head.encode() + data)
-            answer_head = await reader.readuntil(b"\r\n\r\n")
-            lines = answer_head.decode("latin-1").lower().split("\r\n")
-            length = next(
-                int(line.partition(":")[2]) for line in lines if line.startswith("content-length")
-            )
-            answer = await reader.readexactly(length)
-        except (OSError, asyncio.IncompleteReadError):
-            self.close()
-            raise
-        return int(lines[0].split()[1]), json.loads(answer)
-
-    def close(self) -> None:
-        if self._streams is not None:
-            self._streams[1].close()
-            self._streams = None
 
 
 class _People:
     """People who chat: each writes, reads the answer, pauses, and writes again."""
 
     def __init__(self, port: int, count: int) -> None:
-        self._clients = [_Client(port, f"p{number}") for number in range(count)]
+        self._clients = [KeptConnection(port, f"p{number}") for number in range(count)]
         self.sent = [0] * count
         self.wrong = 0
 
@@ -106,57 +73,33 @@ class _People:
             client.close()
 
 
-async def _idle(port: int) -> None:
-    """Hold a connection that never sends a whole request; open it again when it is closed."""
-    while True:
-        with suppress(OSError):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            try:
-                writer.write(b"GET / HT")
-                while await reader.read(1000):
-                    pass
-            finally:
-                writer.close()
-        await asyncio.sleep(1)
-
-
-async def _flood(port: int, statuses: dict[int, int]) -> None:
-    """Post as fast as the server answers."""
-    client, number = _Client(port, FLOODER), 0
-    try:
-        while True:
-            number += 1
-            with suppress(OSError, asyncio.IncompleteReadError):
-                status, _ = await client.post("/turns", {"text": f"flood {number}" * 100})
-                statuses[status] = statuses.get(status, 0) + 1
-    finally:
-        client.close()
-
-
-@asynccontextmanager
-async def _crowded(port: int, idle: int, statuses: dict[int, int]) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(_idle(port)) for _ in range(idle)]
-    await asyncio.sleep(2)
-    tasks += [asyncio.create_task(_flood(port, statuses)) for _ in range(_FLOODING_CONNECTIONS)]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
 async def _measure(
     port: int, people: int, idle: int, seconds: float
 ) -> tuple[list[float], list[float], _People, dict[int, int]]:
     crowd, statuses = _People(port, people), dict[int, int]()
     await crowd.chat(min(5.0, seconds))  # every conversation exists before the clock starts
     calm = await crowd.chat(seconds / 2)
-    async with _crowded(port, idle, statuses):
+    async with _disturbed(port, idle, statuses):
         crowded = await crowd.chat(seconds)
     calm += await crowd.chat(seconds / 2)
     crowd.close()
     return calm, crowded, crowd, statuses
+
+
+@asynccontextmanager
+async def _disturbed(port: int, idle: int, statuses: dict[int, int]) -> AsyncIterator[None]:
+    """Let others disturb the server in the block; then add the statuses that the flooder got."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "benchmarks.crowd_clients", str(port), str(idle),
+        env=environment(), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert child.stdout is not None
+    await child.stdout.readline()  # they are connected
+    try:
+        yield
+    finally:
+        answer, _ = await child.communicate(b"")  # which ends its input
+        statuses |= {int(status): count for status, count in json.loads(answer).items()}
 
 
 def run(context: RunContext) -> list[Row]:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
+from tertulia import aio
+from tertulia.agents import ParrotAgent
+from tertulia.gateway.app import Gateway
+from tertulia.http import serve
 from tertulia.http.connections import ConnectionTable, LimitedProtocol
 from tertulia.http.settings import HttpSettings
 from tertulia.platforms.web import WebAdapter
@@ -131,6 +137,67 @@ def test_address_has_a_limit_of_its_own(tmp_path: Path, sockets: ExitStack) -> N
             sockets.enter_context(connect(server))
         with server.client("ana") as client:
             assert client.get("/healthz").status_code == 200
+
+
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[LimitedProtocol]:
+    """The connections that servers have accepted, in order."""
+    accepted = []
+    made = LimitedProtocol.connection_made
+
+    def record(self: LimitedProtocol, transport: object) -> None:
+        accepted.append(self)
+        made(self, transport)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(LimitedProtocol, "connection_made", record)
+    return accepted
+
+
+def test_connections_that_come_together_are_accepted_a_few_at_a_time(
+    tmp_path: Path, sockets: ExitStack, connections: list[LimitedProtocol]
+) -> None:
+    """The event loop ran nothing else until it had accepted hundreds of connections."""
+    together = 100
+
+    async def accepted_per_round() -> list[int]:
+        async with aio.open(tmp_path / "talk.db") as store:
+            gateway = Gateway(store, ParrotAgent(), [])
+            async with serve(gateway, HttpSettings(port=0)) as address:
+                # The event loop does not run meanwhile: all of them wait in the system's queue.
+                for _ in range(together):
+                    connection = socket.create_connection((address.host, address.port), PATIENCE)
+                    sockets.enter_context(connection)
+                counts = [0]
+                while counts[-1] < together:
+                    await asyncio.sleep(0)
+                    counts.append(len(connections))
+                for connection in connections:
+                    connection.abort()
+        return [after - before for before, after in pairwise(counts)]
+
+    accepted = asyncio.run(accepted_per_round())
+    assert sum(accepted) == together
+    assert max(accepted) <= 16
+
+
+def test_time_limits_of_heads_are_spread(
+    tmp_path: Path, sockets: ExitStack, connections: list[LimitedProtocol]
+) -> None:
+    """Connections that were opened together were all closed, and came back, in one moment."""
+    together = 40
+    with served_gateway(tmp_path / "talk.db", head_seconds=1000) as server:
+        began = server.loop.time()
+        for _ in range(together):
+            sockets.enter_context(connect(server, b"GET / HT"))
+        with server.client() as client:
+            assert client.get("/healthz").status_code == 200
+        ends = [connection._head_timer for connection in connections[:together]]
+        ended = server.loop.time()
+    limits = [end.when() for end in ends if end is not None]
+    assert len(limits) == together
+    assert min(limits) >= began + 1000  # nobody has less time than the setting says
+    assert max(limits) <= ended + 1250
+    assert max(limits) - min(limits) > 100 + ended - began
 
 
 def test_small_responses_are_sent_without_delay(

@@ -1,9 +1,10 @@
 """Limits of connections: how many may be open, and how long one may go without a request.
 
 A connection is idle until the head of a request is complete, and again after its response. An idle
-connection is closed after a time limit. If there is no room for a new connection, the one that has
-been idle for longest is closed, so that connections that never ask cannot keep others out; only if
-every connection is answering a request, the new one is refused.
+connection is closed after a time limit. It is a random part longer for each, so that connections
+that were opened together are not closed, and opened again, in one moment. If there is no room for a
+new connection, the one that has been idle for longest is closed, so that connections that never ask
+cannot keep others out; only if every connection is answering a request, the new one is refused.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from tertulia.core.backoff import JITTER
 from tertulia.http.encoding import encode_json
 from tertulia.http.errors import ErrorBody, ErrorDetail
 from tertulia.http.settings import HttpSettings
@@ -25,6 +27,7 @@ log = logging.getLogger("tertulia.http")
 # Time that a closed connection has to take the rest of its response before it is cut off.
 _LINGER_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 2
+_LONGEST_EXTRA: Final = 0.25  # of the time limit of a head
 
 
 class ConnectionTable:
@@ -35,7 +38,7 @@ class ConnectionTable:
         limit = settings.connections
         # The other half is for the store, the programs of agents and their pipes.
         self.limit = limit if descriptors is None else max(1, min(limit, descriptors // 2))
-        self.head_seconds = settings.head_seconds
+        self._head_seconds = settings.head_seconds
         self._per_address = settings.connections_per_address
         self._proxies = frozenset(map(_normalized, settings.proxies))
         self._open: dict[LimitedProtocol, str] = {}
@@ -44,6 +47,10 @@ class ConnectionTable:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def choose_head_seconds(self) -> float:
+        """Return the time limit for the head of one request."""
+        return self._head_seconds * (1 + _LONGEST_EXTRA * JITTER.random())
 
     def add(self, connection: LimitedProtocol) -> bool:
         """Register a new connection; return False if there is no room and none can be made."""
@@ -103,7 +110,7 @@ class LimitedProtocol(H11Protocol):
         super().connection_made(transport)
         self.address = _normalized(self.client[0]) if self.client else ""
         if self._table.add(self):
-            self._head_timer = self.loop.call_later(self._table.head_seconds, self._head_is_late)
+            self._start_head_timer()
             return
         log.warning("HTTP connection refused: %d are open, all of them in use", len(self._table))
         transport.write(_REFUSAL)
@@ -143,7 +150,11 @@ class LimitedProtocol(H11Protocol):
             self._stop_head_timer()
         # Between two requests the keep-alive timer counts; the first byte of the next one stops it.
         elif self._head_timer is None and self.timeout_keep_alive_task is None:
-            self._head_timer = self.loop.call_later(self._table.head_seconds, self._head_is_late)
+            self._start_head_timer()
+
+    def _start_head_timer(self) -> None:
+        seconds = self._table.choose_head_seconds()
+        self._head_timer = self.loop.call_later(seconds, self._head_is_late)
 
     def _stop_head_timer(self) -> None:
         if self._head_timer is not None:

@@ -21,9 +21,11 @@ from tertulia.http.connections import ConnectionTable, LimitedProtocol
 from tertulia.http.settings import HttpSettings
 
 _KEEP_ALIVE_SECONDS = 30
-# Connections that wait to be accepted. If no descriptor is left, asyncio tries, and logs, each of
-# them once a second.
-_BACKLOG = 256
+# Connections that the system keeps until they are accepted.
+_BACKLOG = 2048
+# asyncio accepts up to this many in one round of the event loop, before it runs anything else. If
+# no descriptor is left, it tries, and logs, as many once a second.
+_ACCEPTS_PER_ROUND = 8
 
 
 class ServerAddress:
@@ -49,6 +51,9 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        # asyncio has one number for both; the length of the queue can be set again.
+        for listener in sockets or ():
+            listener.listen(_BACKLOG)
         self.is_listening.set()
 
     @contextlib.contextmanager
@@ -77,7 +82,7 @@ async def serve(
     config = uvicorn.Config(
         app,
         http=protocol,
-        backlog=_BACKLOG,
+        backlog=_ACCEPTS_PER_ROUND,
         log_config=None,
         access_log=False,
         server_header=False,
