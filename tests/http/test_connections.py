@@ -171,13 +171,13 @@ def test_connections_that_come_together_are_accepted_a_few_at_a_time(
                 while counts[-1] < together:
                     await asyncio.sleep(0)
                     counts.append(len(connections))
-                for connection in connections:
-                    connection.abort()
+                for accepted in connections:
+                    accepted.abort()
         return [after - before for before, after in pairwise(counts)]
 
-    accepted = asyncio.run(accepted_per_round())
-    assert sum(accepted) == together
-    assert max(accepted) <= 16
+    rounds = asyncio.run(accepted_per_round())
+    assert sum(rounds) == together
+    assert max(rounds) <= 16
 
 
 def test_time_limits_of_heads_are_spread(
