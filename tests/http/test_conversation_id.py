@@ -8,16 +8,18 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
+from tertulia.core.text import sealed_text
 from tertulia.errors import ConfigError
 from tertulia.http.conversation_id import (
     HEADER,
     IDEMPOTENCY,
     ConversationName,
+    ResponseName,
     check_name,
     choose_conversation,
     choose_message_id,
-    conversation_of_response,
     create_response_id,
+    read_response_id,
 )
 
 KEY = b"0" * 32
@@ -72,22 +74,28 @@ def test_unnamed_conversation_depends_on_its_first_message_only() -> None:
 
 @pytest.mark.parametrize("name", ["kitchen", "Küche/3", "conv_0123"])
 def test_response_id_contains_its_conversation(name: str) -> None:
-    first, second = create_response_id(KEY, name), create_response_id(KEY, name)
+    whole = ResponseName(name, "m1", 2, "parrot", 1_700_000_000)
+    first, second = create_response_id(KEY, whole), create_response_id(KEY, whole)
     assert first != second
-    assert conversation_of_response(KEY, first) == conversation_of_response(KEY, second) == name
+    assert read_response_id(KEY, first) == read_response_id(KEY, second) == whole
+
+
+def test_response_id_of_an_earlier_version_contains_the_name_alone() -> None:
+    response_id = f"resp_{sealed_text.seal(KEY, 'kitchen')}"
+    assert read_response_id(KEY, response_id) == ResponseName("kitchen")
 
 
 @pytest.mark.parametrize("response_id", ["", "resp_", "resp_nonsense", "resp_W10", "resp_\ud800"])
 def test_foreign_response_id_is_refused(response_id: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        conversation_of_response(KEY, response_id)
+        read_response_id(KEY, response_id)
     assert caught.value.field == "previous_response_id"
 
 
 def test_response_id_does_not_reveal_the_conversation() -> None:
-    response_id = create_response_id(KEY, "plans-of-ana")
+    response_id = create_response_id(KEY, ResponseName("plans-of-ana"))
     payload = base64.urlsafe_b64decode(response_id.removeprefix("resp_") + "==")
     assert b"plans" not in payload
     assert "plans" not in response_id
     with pytest.raises(ConfigError):
-        conversation_of_response(b"1" * 32, response_id)
+        read_response_id(b"1" * 32, response_id)

@@ -9,6 +9,7 @@ from typing import Any
 import openai
 import pytest
 
+from tertulia import Source
 from tertulia.agents import OpenAIAgent, OpenAIOptions
 from tests.http.served_gateway import ServedGateway, served_gateway
 from tests.servers.models import Call, ModelServer, refuses
@@ -309,7 +310,80 @@ class TestResponses:
         assert "swordfish" not in response.output_text
 
 
+class TestStoredResponses:
+    @pytest.mark.parametrize("streams", [True, False])
+    def test_response_is_read_again(self, server: ServedGateway, streams: bool) -> None:
+        client = server.openai()
+        if streams:
+            with client.responses.stream(model="parrot", input="hola") as stream:
+                list(stream)
+                first: Any = stream.get_final_response()
+        else:
+            first = client.responses.create(model="parrot", input="hola")
+        client.responses.create(model="parrot", input="more", previous_response_id=first.id)
+        again = client.responses.retrieve(first.id)
+        assert again.output_text == first.output_text
+        assert [item.id for item in again.output] == [item.id for item in first.output]
+        assert (again.id, again.status, again.model) == (first.id, "completed", "parrot")
+        assert again.created_at == first.created_at
+        assert again.conversation == first.conversation
+
+    @pytest.mark.parametrize("tools", [{}, {"tools": [FLAT]}], ids=["no tools", "tools again"])
+    def test_each_response_of_a_turn_with_tools_is_read_again(
+        self, server: ServedGateway, tools: dict[str, Any]
+    ) -> None:
+        client = server.openai()
+        first = client.responses.create(model="parrot", input=CALL, tools=[FLAT])
+        result: Any = {
+            "type": "function_call_output", "call_id": first.output[0].call_id, "output": "sunny",
+        }  # fmt: skip
+        second = client.responses.create(
+            model="parrot", input=[result], previous_response_id=first.id, **tools
+        )
+        assert client.responses.retrieve(first.id).output == first.output
+        assert client.responses.retrieve(second.id).output == second.output
+        assert second.output != first.output
+        named = client.responses.create(
+            model="parrot", input=[result], conversation=first.conversation.id
+        )
+        with pytest.raises(openai.NotFoundError):  # it does not tell which turn it belongs to
+            client.responses.retrieve(named.id)
+
+    def test_only_its_owner_reads_a_response(self, server: ServedGateway) -> None:
+        first = server.openai("ana").responses.create(model="parrot", input="swordfish")
+        for other in ("bob", "eve"):
+            with pytest.raises(openai.NotFoundError) as caught:
+                server.openai(other).responses.retrieve(first.id)
+            assert "swordfish" not in str(caught.value)
+
+    def test_response_that_was_taken_back_is_not_there(self, server: ServedGateway) -> None:
+        client = server.openai()
+        first = client.responses.create(model="parrot", input="hola")
+        with server.store() as store:
+            key = store.sessions.key(Source("api", first.conversation.id, account="ana"))
+            (session,) = store.sessions.find(key=key).items
+            store.transcript(session.id).undo()
+            with pytest.raises(openai.NotFoundError):
+                client.responses.retrieve(first.id)
+            store.transcript(session.id).redo()
+            assert client.responses.retrieve(first.id).output == first.output
+            store.sessions.delete(session.id)
+        with pytest.raises(openai.NotFoundError):
+            client.responses.retrieve(first.id)
+
+    @pytest.mark.parametrize("response_id", ["resp_nonsense", "resp_W10", "x"])
+    def test_unknown_response_is_not_found(self, server: ServedGateway, response_id: str) -> None:
+        with pytest.raises(openai.NotFoundError):
+            server.openai().responses.retrieve(response_id)
+
+
 class TestErrors:
+    def test_missing_part_of_the_api_is_named(self, server: ServedGateway) -> None:
+        with pytest.raises(openai.NotFoundError) as caught:
+            server.openai().conversations.create()
+        assert "/v1/conversations" in caught.value.message
+        assert "/v1/responses" in caught.value.body["hint"]
+
     def test_agent_is_listed_as_model(self, server: ServedGateway) -> None:
         assert [model.id for model in server.openai("eve").models.list()] == ["parrot"]
 

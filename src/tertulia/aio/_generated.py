@@ -81,6 +81,7 @@ from tertulia.records.transcript import transcript as sync_transcript
 from tertulia.records.transcript.account_rows import HistoryAccount
 from tertulia.records.transcript.revisions import Revision
 from tertulia.records.transcript.windows import RevisionChange, TranscriptWindow
+from tertulia.records.turns.by_message import MessageTurn
 from tertulia.records.turns.newest import NewestTurn
 from tertulia.records.usage import BudgetState, DayGrouping, DayUsage, Grouping, UsageTotal
 from tertulia.storage.base import Progress
@@ -244,6 +245,10 @@ class Sessions:
     async def newest_turn(self, session_id: str) -> NewestTurn | None:
         """Return the newest turn of a session, None if it had none; raise `NotFound`."""
         return await self.executor.run(self.sync.newest_turn, session_id)
+
+    async def turn_of_message(self, source: Source, message_id: str) -> MessageTurn | None:
+        """Return the turn that a message of a chat had, None if it had none."""
+        return await self.executor.run(self.sync.turn_of_message, source, message_id)
 
     async def record_request(
         self, session_id: str, kind: TurnRequest, *, by: str | None = None
@@ -1655,6 +1660,14 @@ class Nodes:
     async def forget(self, name: str) -> None:
         """Delete a node that stops, and those that have been silent for a day."""
         await self.executor.run(self.sync.forget, name)
+
+    async def forget_ended(self) -> list[str]:
+        """Delete the nodes whose process has ended on this machine; return their names.
+
+        Nobody has to wait for their leases: what they were answering, showing in their terminal or
+        listening for is free at once. Their turns are (see `session_rows.has_holder_ended`).
+        """
+        return await self.executor.run(self.sync.forget_ended)
 
     async def find(self) -> list[Node]:
         """Return the nodes, the one that began first at the beginning."""

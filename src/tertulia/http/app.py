@@ -31,6 +31,11 @@ from tertulia.platforms.web import WebAdapter
 from tertulia.platforms.webhook import WebhookAdapter
 from tertulia.records.people import Role
 
+_OPENAI_PATHS = (
+    "Of OpenAI's API there are /v1/models, /v1/chat/completions and /v1/responses; GET /sessions"
+    " lists conversations."
+)
+
 
 class Api:
     """The objects that operations and pages share: gateway, settings, authenticator, metrics."""
@@ -148,11 +153,15 @@ async def _lead_to_console(request: Request) -> Response:
 async def _route_error(request: Request, problem: Any) -> Response:
     """Return the response for an unknown path, or a method that the path does not have."""
     headers = {**(problem.headers or {})}
+    path = request.url.path
+    hint = "GET /openapi.json lists every path and its methods."
+    if path.startswith("/v1/"):
+        hint = f"{_OPENAI_PATHS} {hint}"
     detail = ErrorDetail(
-        message=f"{problem.detail}.",
+        message=f"{problem.detail}: {request.method} {path[:200]}",
         type="not_found_error" if problem.status_code == 404 else "invalid_request_error",
         code="not_found" if problem.status_code == 404 else "refused",
-        hint="GET /openapi.json lists every path and its methods.",
+        hint=hint,
     )
     return json_response(ErrorBody(detail), problem.status_code, headers)
 

@@ -101,6 +101,11 @@ async def choose_conversation(
     return chosen
 
 
+async def source_in(call: ApiCall, conversation: str) -> Source:
+    """Return the source of the caller's messages in a conversation of this name."""
+    return (await _client(call, None)).source(conversation)
+
+
 class _Client(NamedTuple):
     """Who makes a request, and which agent answers."""
 

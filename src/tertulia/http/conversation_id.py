@@ -16,6 +16,7 @@ HEADER = "X-Conversation-Id"
 IDEMPOTENCY = "Idempotency-Key"
 _LONGEST = 200
 _RESPONSE = "resp_"
+_NAMED = "\0"  # no name of a conversation begins with it
 
 
 class ConversationName(msgspec.Struct, frozen=True):
@@ -67,18 +68,38 @@ def choose_conversation(request: Request, message_id: str, *names: Any) -> Conve
     return ConversationName(f"conv_{digest[:24]}", False)
 
 
-def create_response_id(key: bytes, conversation: str) -> str:
-    """Return a new response id from which only this installation can read the conversation."""
-    return _RESPONSE + sealed_text.seal(key, conversation)
+class ResponseName(msgspec.Struct, frozen=True, array_like=True):
+    """What the id of a response tells.
+
+    conversation   the name of its conversation
+    message        the id of the message that its turn answers; empty if it is not known
+    part           its number in that turn, if it was asked for with tools: each step is a response;
+                   None if it is the answer of the turn
+    model          the name of the model that the client asked for
+    created_at     when it was created, in seconds
+    """
+
+    conversation: str
+    message: str = ""
+    part: int | None = None
+    model: str = ""
+    created_at: int = 0
 
 
-def conversation_of_response(key: bytes, response_id: str) -> str:
-    """Return the conversation name in a response id; raise `ConfigError` if it is not ours."""
-    conversation = sealed_text.unseal(key, response_id.removeprefix(_RESPONSE))
-    if conversation is None:
+def create_response_id(key: bytes, name: ResponseName) -> str:
+    """Return a response id that only this installation can read."""
+    return _RESPONSE + sealed_text.seal(key, _NAMED + msgspec.json.encode(name).decode())
+
+
+def read_response_id(key: bytes, response_id: str) -> ResponseName:
+    """Return what a response id tells; raise `ConfigError` if it is not ours."""
+    text = sealed_text.unseal(key, response_id.removeprefix(_RESPONSE))
+    if text is None:
         raise ConfigError(
             "previous_response_id was not created by this server.",
             hint="Give the id of a response, or name a conversation.",
             field="previous_response_id",
         )
-    return conversation
+    if text.startswith(_NAMED):
+        return msgspec.json.decode(text.removeprefix(_NAMED), type=ResponseName)
+    return ResponseName(text)  # an id of an earlier version is the name alone

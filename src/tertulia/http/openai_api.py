@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import AsyncGenerator, Sequence
@@ -12,23 +13,29 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from tertulia.core.message import ToolCall
+from tertulia import aio
+from tertulia.core.message import ASSISTANT, Message, ToolCall, text_of
 from tertulia.core.text.text_buffer import TextBuffer
 from tertulia.core.usage import Usage
 from tertulia.errors import ConfigError, Error, NotFound
 from tertulia.gateway.agent_table import ModelSelection
-from tertulia.gateway.request_reply import AgentReply, AgentRequest
+from tertulia.gateway.request_reply import WAITING, AgentReply, AgentRequest
 from tertulia.http import conversation_id, openai_requests
 from tertulia.http.awaited_turn import MessageName, reply_to
 from tertulia.http.client_conversations import (
     OPEN_WEBUI_HEADER,
     ClientConversation,
     choose_conversation,
+    source_in,
 )
+from tertulia.http.conversation_id import ResponseName
 from tertulia.http.errors import error_detail, json_response
 from tertulia.http.event_stream import PING, StreamedTurn, format_event
 from tertulia.http.routing import ApiCall, Operation
+from tertulia.records.turns.by_message import MessageTurn
 
+_ID_KEY = "response ids"
+_TURN_MESSAGES = 400  # around the first one of a turn, among which its answer is
 _DONE = b"data: [DONE]\n\n"
 
 
@@ -289,8 +296,10 @@ def _chat_usage(usage: Usage) -> dict[str, Any]:
 async def create_response(call: ApiCall) -> Response:
     body: ResponseRequest = call.body
     message = call.api.repeated.choose_message(call.request, call.caller.name, body)
-    previous = body.previous_response_id
-    key = call.api.derive_key("response ids")
+    key = call.api.derive_key(_ID_KEY)
+    previous = None
+    if body.previous_response_id:
+        previous = conversation_id.read_response_id(key, body.previous_response_id)
     _refuse_options(body)
     messages = openai_requests.to_chat_messages(body.input)
     conversation = await choose_conversation(
@@ -298,28 +307,30 @@ async def create_response(call: ApiCall) -> Response:
         message,
         messages,
         _conversation_name(body.conversation),
-        conversation_id.conversation_of_response(key, previous) if previous else None,
+        None if previous is None else previous.conversation,
         streams=bool(body.stream),
         agent=_select_model(call, body.model).agent,
     )
     prepared = _prepare(
         call, conversation, message, messages=messages, body=body, instructions=body.instructions
     )
+    name = _response_name(prepared, previous)
     blank = ResponseBody(
-        id=conversation_id.create_response_id(key, conversation.name),
-        created_at=int(time.time()),
+        id=conversation_id.create_response_id(key, name),
+        created_at=name.created_at,
         model=prepared.model,
         status="in_progress",
         output=[],
         usage=None,
         conversation={"id": conversation.name},
-        previous_response_id=previous,
+        previous_response_id=body.previous_response_id,
         instructions=body.instructions,
         tools=body.tools or [],
     )
     if not body.stream:
         reply = await prepared.reply(call)
-        response = _completed(blank, reply, _output_items(reply))
+        output = _output_items(blank.id, reply.shown_text, reply.tool_calls)
+        response = _completed(blank, reply, output)
         return json_response(response, headers=prepared.headers)
     turn = _start_stream(call, prepared)
     await turn.wait_for_first_event()
@@ -344,10 +355,96 @@ def _completed(
     )
 
 
-def _output_items(reply: AgentReply) -> list[dict[str, Any]]:
-    text = reply.shown_text
-    texts = [_text_item(_item_id("msg"), text)] if text else []
-    return texts + [_call_item(_item_id("fc"), call) for call in reply.tool_calls]
+def _response_name(prepared: _PreparedTurn, previous: ResponseName | None) -> ResponseName:
+    """Return what the id of a new response tells, so that the response can be read again.
+
+    A request with results of tools goes on in the turn of the response before.
+    """
+    request, part, message = prepared.request, 0, prepared.message.id
+    if request.results:
+        part = 1 if previous is None else (previous.part or 0) + 1
+        message = "" if previous is None else previous.message
+    return ResponseName(
+        conversation=prepared.conversation.name,
+        message=message,
+        part=part if request.tools else None,
+        model=prepared.model,
+        created_at=int(time.time()),
+    )
+
+
+async def read_response(call: ApiCall) -> ResponseBody:
+    response_id = call.path["id"]
+    try:
+        name = conversation_id.read_response_id(call.api.derive_key(_ID_KEY), response_id)
+    except ConfigError:
+        raise _no_response() from None
+    source = await source_in(call, name.conversation)
+    store = call.api.store
+    turn = await store.sessions.turn_of_message(source, name.message) if name.message else None
+    session = None if turn is None else await store.sessions.get(turn.session_id)
+    # People who share a token have the same chats; the conversation is of one of them.
+    person_of = store.people.person_of
+    if turn is None or session is None or person_of(session.origin) != person_of(source):
+        raise _no_response()
+    message = await _message_of_part(store, turn, name.part)
+    text, status = None, "in_progress" if turn.is_running else "incomplete"
+    if message is not None:
+        text, status = text_of(message.body), "completed"
+    elif turn.state == "waiting":
+        text, status = WAITING, "completed"
+    return ResponseBody(
+        id=response_id,
+        created_at=name.created_at,
+        model=name.model,
+        status=status,
+        output=_output_items(response_id, text, [] if message is None else _stored_calls(message)),
+        usage=None,
+        conversation={"id": name.conversation},
+    )
+
+
+async def _message_of_part(store: aio.Store, turn: MessageTurn, part: int | None) -> Message | None:
+    """Return the message that a response of a turn ended with, or None if there is none yet.
+
+    Raise `NotFound` if the turn was taken back.
+    """
+    transcript = store.transcript(turn.session_id)
+    window = await transcript.window(around=turn.first_seq, limit=_TURN_MESSAGES)
+    messages = [
+        message
+        for message in window.messages
+        if message.turn == turn.number and message.role == ASSISTANT
+    ]
+    if part is None:
+        return next((message for message in messages if message.seq == turn.answer_seq), None)
+    # With tools of the client, each step is a response: all but the last call tools.
+    return messages[part] if part < len(messages) else None
+
+
+def _stored_calls(message: Message) -> list[ToolCall]:
+    functions = [(call["id"], call["function"]) for call in message.body.get("tool_calls") or ()]
+    return [
+        ToolCall(call_id, function["name"], function["arguments"])
+        for call_id, function in functions
+    ]
+
+
+def _no_response() -> NotFound:
+    return NotFound(
+        "There is no such response of yours.",
+        hint="GET /sessions lists your conversations, GET /sessions/{id}/transcript reads one.",
+    )
+
+
+def _output_items(
+    response_id: str, text: str | None, calls: Sequence[ToolCall]
+) -> list[dict[str, Any]]:
+    texts = [_text_item(_item_id("msg", response_id, 0), text)] if text else []
+    return texts + [
+        _call_item(_item_id("fc", response_id, number), call)
+        for number, call in enumerate(calls, len(texts))
+    ]
 
 
 def _text_part(text: str) -> dict[str, Any]:
@@ -397,7 +494,7 @@ async def _response_events(
     yield writer.write("response.created", response=blank)
     yield writer.write("response.in_progress", response=blank)
     output: list[dict[str, Any]] = []
-    text = _TextEvents(writer)
+    text = _TextEvents(writer, _item_id("msg", blank.id, 0))
     try:
         async with aclosing(turn.texts()) as texts:
             async for piece in texts:
@@ -408,7 +505,8 @@ async def _response_events(
         for event in text.end(output):
             yield event
         for tool_call in reply.tool_calls:
-            for event in _call_events(writer, tool_call, output):
+            item_id = _item_id("fc", blank.id, len(output))
+            for event in _call_events(writer, _call_item(item_id, tool_call), tool_call, output):
                 yield event
         yield writer.write("response.completed", response=_completed(blank, reply, output))
     except Error as problem:
@@ -421,9 +519,9 @@ async def _response_events(
 class _TextEvents:
     """The events of one text while it is written."""
 
-    def __init__(self, writer: _EventWriter) -> None:
+    def __init__(self, writer: _EventWriter, item_id: str) -> None:
         self._writer = writer
-        self._id = _item_id("msg")
+        self._id = item_id
         self._text = TextBuffer()
 
     def add(self, piece: str) -> list[bytes]:
@@ -461,9 +559,10 @@ class _TextEvents:
         ]
 
 
-def _call_events(writer: _EventWriter, call: ToolCall, output: list[dict[str, Any]]) -> list[bytes]:
-    """Append a tool call to `output` and return its events."""
-    item = _call_item(_item_id("fc"), call)
+def _call_events(
+    writer: _EventWriter, item: dict[str, Any], call: ToolCall, output: list[dict[str, Any]]
+) -> list[bytes]:
+    """Append the item of a tool call to `output` and return its events."""
     index = len(output)
     position = {"output_index": index, "item_id": item["id"]}
     started = _call_item(item["id"], call, "in_progress")
@@ -478,8 +577,9 @@ def _call_events(writer: _EventWriter, call: ToolCall, output: list[dict[str, An
     ]
 
 
-def _item_id(kind: str) -> str:
-    return f"{kind}_{os.urandom(12).hex()}"
+def _item_id(kind: str, response_id: str, number: int) -> str:
+    """Return the id of an item, the same whenever the response is read."""
+    return f"{kind}_{hashlib.sha256(f'{response_id} {number}'.encode()).hexdigest()[:24]}"
 
 
 def _response_usage(usage: Usage) -> dict[str, Any]:
@@ -511,5 +611,10 @@ TABLE = (
         headers=_NAME_HEADERS,
         summary="Answer a responses request; a conversation or previous response continues it.",
         body=ResponseRequest, answer=ResponseBody, streams=True,
+    ),
+    Operation(
+        method="GET", path="/v1/responses/{id}", act=read_response, role="guest",
+        summary="Read a response again, with the token that asked for it.",
+        answer=ResponseBody,
     ),
 )  # fmt: skip

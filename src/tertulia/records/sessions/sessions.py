@@ -35,7 +35,9 @@ from tertulia.records.sessions.session_events import SessionEvent, read_events
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.read import read_messages, read_turn_number
 from tertulia.records.transcript.revisions import copy_summary, locate
+from tertulia.records.turns.by_message import MessageTurn, read_turn_of_message
 from tertulia.records.turns.newest import NewestTurn, read_newest_turn
+from tertulia.records.turns.user_message import UserMessage
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import SessionRow, from_micros, parse_body, session_row, to_micros
 
@@ -381,6 +383,14 @@ class Sessions:
     def newest_turn(self, session_id: str) -> NewestTurn | None:
         """Return the newest turn of a session, None if it had none; raise `NotFound`."""
         return self._db.read(lambda tx: read_newest_turn(tx, session_id))
+
+    def turn_of_message(self, source: Source, message_id: str) -> MessageTurn | None:
+        """Return the turn that a message of a chat had, None if it had none."""
+        validate.source(source)
+        dedupe_key = UserMessage(source, None, message_id, ()).dedupe_key
+        if dedupe_key is None:
+            return None
+        return self._db.read(lambda tx: read_turn_of_message(tx, dedupe_key))
 
     def record_request(self, session_id: str, kind: TurnRequest, *, by: str | None = None) -> None:
         """Record that somebody asked to stop the newest turn, or to have it answered again."""
