@@ -93,3 +93,28 @@ def test_budgets_of_a_session_are_told_to_a_library_user(where: str) -> None:
     with open_store(where, settings=settings) as store:
         session = store.sessions.open(Source("telegram", "1", user_id="1"))
         assert store.usage.budgets_left(session.id) == ["this session: 10 of 10 tokens left"]
+
+
+def test_last_shows_the_last_question_and_its_whole_answer(where: str) -> None:
+    table = "| plant | water |\n|---|---|\n| beans | no |"
+
+    async def play() -> None:
+        async with running_gateway(where, Echo()) as node:
+            assert await node.hears("/last") == (
+                "There is no conversation now. Write a message to begin one."
+            )
+            await node.hears("tomatoes")
+            transcript = node.store.transcript((await node.session()).id)
+            await transcript.append({"role": "user", "content": "and the beans?"})
+            assert (await node.hears("/last")).endswith(
+                ": and the beans?\n\n(There is no answer yet.)"
+            )
+            await transcript.append({"role": "assistant", "content": "Let me see."})
+            await transcript.append({"role": "assistant", "content": table})
+            reply = await node.hears("/last")
+            assert reply.startswith("**You**, ")
+            # The answer is what it was: a table stays one.
+            assert reply.endswith(f": and the beans?\n\nLet me see.\n\n{table}")
+            assert "tomatoes" not in reply
+
+    asyncio.run(play())

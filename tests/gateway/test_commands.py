@@ -215,8 +215,9 @@ def test_no_command_reaches_the_session_of_another_person(where: str) -> None:
                 for text in (
                     "/sessions", "/resume", "/resume 1", "/resume 2", "/resume Treasure",
                     *(f"/resume {one}" for one in secrets), "/search treasure", "/search Vigo",
-                    "/history 50", "/export", "/status", "/queue", "/usage", "/title Treasure",
-                    "/undo 9", "/redo", "/policy", "/fork", "/forget yes", "/whoami",
+                    "/history 50", "/last", "/export", "/status", "/queue", "/usage",
+                    "/title Treasure", "/undo 9", "/redo", "/policy", "/fork", "/forget yes",
+                    "/whoami",
                 ):  # fmt: skip
                     told = await node.hears(text, who)
                     assert "vigo" not in told.casefold(), text
@@ -282,6 +283,7 @@ def test_forget_deletes_everything(where: str) -> None:
         async with running_gateway(where, Echo()) as node:
             await node.hears("the treasure lies in Vigo")
             await node.hears("/history")
+            await node.hears("/last")
             await node.hears("/export")
             await node.hears("/search Vigo")
             assert "To confirm" in await node.hears("/forget")

@@ -17,12 +17,14 @@ from tertulia.records.search import Hit
 # The groups of /help, in their order. A command that is in none of them is listed last.
 GROUPS: Final = {
     "Conversations": ("new", "resume", "sessions", "title", "fork", "forget"),
-    "Messages": ("undo", "redo", "retry", "stop", "compress", "history", "search", "export"),
+    "Messages": (
+        "undo", "redo", "retry", "stop", "compress", "last", "history", "search", "export",
+    ),
     "State": ("status", "usage", "queue", "policy", "ps", "whoami"),
     "Later and elsewhere": ("schedule", "memory", "link", "pair"),
     "Who answers": ("agent", "model"),
     "Approvals": ("approve", "deny", "approvals"),
-}
+}  # fmt: skip
 _MORE: Final = "More"
 _WORDS_LENGTH: Final = 60
 _OF_TERMINAL: Final = (
@@ -71,6 +73,21 @@ def history_text(messages: Sequence[Message], zone: tzinfo, now: datetime) -> st
         if message.role in (USER, ASSISTANT) and message.kind is None and text:
             lines.append(f"**{_speaker(message)}**, {local_time(message.at, zone, now)}: {text}")
     return "\n\n".join(lines) or "There are no messages yet."
+
+
+def last_exchange_text(messages: Sequence[Message], zone: tzinfo, now: datetime) -> str:
+    """Return the newest question and everything that was answered to it, the answer as it is."""
+    shown = [
+        message
+        for message in messages
+        if message.role in (USER, ASSISTANT) and message.kind is None and text_of(message.body)
+    ]
+    numbers = [number for number, message in enumerate(shown) if message.role == USER]
+    if not numbers:
+        return history_text(messages, zone, now)
+    question, *answers = shown[numbers[-1] :]
+    texts = [text_of(answer.body) for answer in answers] or ["(There is no answer yet.)"]
+    return "\n\n".join([history_text([question], zone, now), *texts])
 
 
 def first_words_of_difference(more: Sequence[Message], fewer: Sequence[Message]) -> str:

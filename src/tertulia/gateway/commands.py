@@ -36,7 +36,7 @@ from tertulia.store import Store
 
 _LISTED = 10
 _NAME_LENGTH = 32
-_RETRY_WINDOW = 2000  # newest messages in which /retry, /undo and /redo look for the last one
+_RETRY_WINDOW = 2000  # newest messages in which /retry, /undo, /redo and /last look
 
 # Mistakes of the person, which are shown to them. Other errors go only into the log, because their
 # messages may name files.
@@ -311,6 +311,14 @@ def _history(context: CommandContext, argument: str) -> CommandReply:
     count = min(_number(argument or "10"), 50)
     messages = context.store.transcript(session.id).entries(newest=count)
     text = command_replies.history_text(messages, context.store.context.zone, context.store.now())
+    return CommandReply(text)
+
+
+def _last(context: CommandContext, argument: str) -> CommandReply:
+    messages = context.store.transcript(context.session().id).entries(newest=_RETRY_WINDOW)
+    text = command_replies.last_exchange_text(
+        messages, context.store.context.zone, context.store.now()
+    )
     return CommandReply(text)
 
 
@@ -601,6 +609,8 @@ TABLE: tuple[Command, ...] = (
     Command("compress", "/compress [undo]", "summarise the older messages", _compress),
     Command("fork", "/fork", "continue in a copy of this conversation", _fork),
     Command("history", "/history [N]", "show the last messages", _history, is_repeatable=True),
+    Command("last", "/last", "show the last question and its whole answer", _last,
+            is_repeatable=True),
     Command("search", "/search WORDS", "search your messages", _search, is_immediate=True),
     Command("export", "/export [FILE]", "show all of this conversation; in the terminal, write it",
             _export, is_repeatable=True),
