@@ -1,4 +1,4 @@
-"""The terminal: waiting until everything that was typed is answered."""
+"""The terminal: its greeting, and waiting until everything that was typed is answered."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from tertulia import Settings, Source, aio
-from tertulia.cli.terminal_chat import has_unfinished_work
+from tertulia import open as open_store
+from tertulia.cli.terminal_chat import greeting_rows, has_unfinished_work
+from tertulia.config.schema import Config
+from tertulia.platforms.terminal.wrap import row_text
 
 
 def test_work_that_moves_between_queries_is_found(
@@ -29,3 +32,35 @@ def test_work_that_moves_between_queries_is_found(
             return await has_unfinished_work(store)
 
     assert asyncio.run(look())
+
+
+@pytest.mark.parametrize("width", [60, 89, 100])
+def test_greeting_shows_the_last_exchange_and_how_to_see_the_rest(
+    tmp_path: Path, width: int
+) -> None:
+    answer = "\n".join(f"- row {number}" for number in range(12))
+    with open_store(tmp_path / "talk.db", settings=Settings(zone="UTC")) as store:
+        with store.turn(Source.local(), "and the **beans**?", message_id="1") as turn:
+            turn.add_assistant(answer)
+        rows = [row_text(row) for row in greeting_rows(store, Config(), width)]
+    assert rows[-6:] == [
+        "  › and the **beans**?",
+        "  • row 0",
+        "  • row 1",
+        "  • row 2",
+        "  … (9 more rows: /last)",
+        "",
+    ]
+
+
+def test_greeting_says_what_is_unanswered(tmp_path: Path) -> None:
+    with open_store(tmp_path / "talk.db", settings=Settings(zone="UTC")) as store:
+        store.inbox.put(Source.local(), "one", message_id="1")
+
+        def last_notice() -> str:
+            return " ".join(row_text(row) for row in greeting_rows(store, Config(), 100)[5:])
+
+        assert last_notice().strip() == "Your last message was not answered. The answer comes now."
+        store.inbox.claim()
+        assert last_notice().startswith("Waiting for the answer to your last message:")
+        assert "within 60 s." in last_notice()

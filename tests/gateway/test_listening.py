@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -243,13 +243,19 @@ def test_cursor_moves_without_a_message(where: str) -> None:
 
 
 def test_node_of_an_ended_process_is_forgotten(where: str) -> None:
-    with subprocess.Popen([sys.executable, "-c", ""]) as process:
-        process.wait()
+    program = (
+        "import sys, tertulia\n"
+        "with tertulia.open(sys.argv[1]) as store:\n"
+        "    store.nodes.report('ended:1:a', version='1', turns=0)\n"
+        "    store.listeners.claim('telegram', '', 'ended:1:a', lease_seconds=3600)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, where], check=True)
 
     async def test() -> None:
         async with aio.open(where) as store:
-            for name in (f"{socket.gethostname()}:{process.pid}:a", "elsewhere:1:b"):
-                await store.nodes.report(name, version="1", turns=0)
+            await store.nodes.report("elsewhere:1:b", version="1", turns=0)
+            claim = partial(store.listeners.claim, "telegram", "", "next", lease_seconds=3600)
+            assert await claim() is None
             reporter = ConnectionReporter(
                 store, [], node=node_name(), pauses=AccountPauses(), count_turns=lambda: 0
             )
@@ -257,5 +263,6 @@ def test_node_of_an_ended_process_is_forgotten(where: str) -> None:
             names = {node.name for node in await store.nodes.find()}
             assert "elsewhere:1:b" in names
             assert len(names) == 2
+            assert await claim() is not None
 
     asyncio.run(test())

@@ -80,6 +80,7 @@ async def print_greeting(store: aio.Store, config: Config, *, is_plain: bool = F
     section = config.platform(LOCAL)
     is_plain |= os.environ.get("TERM") == "dumb"
     is_plain |= isinstance(section, LocalSettings) and section.plain
+    await store.nodes.forget_ended()  # so that it is known what is unanswered
     for row in await asyncio.to_thread(greeting_rows, store.sync, config, width):
         sys.stdout.write(f"{row_text(row) if is_plain else theme.escape(row)}\n")
     sys.stdout.flush()
@@ -187,15 +188,18 @@ def _describe_conversation(store: Store, width: int) -> list[Row]:
 
 
 def _describe_waiting(store: Store, width: int) -> list[Row]:
-    """Return a notice if another program has a message of this conversation, or died with it."""
+    """Return a notice if the last message of this conversation is not answered yet."""
     key = local_conversation.current_key(store)
-    if not store.inbox.find(key=key, state="taken", limit=1).items:
+    if store.inbox.find(key=key, state="taken", limit=1).items:
+        seconds = round(store.settings.lease_seconds)
+        text = (
+            "Waiting for the answer to your last message: another program is writing it. If that"
+            f" program was killed, this one begins again within {seconds} s."
+        )
+    elif store.inbox.find(key=key, state="waiting", limit=1).items:
+        text = "Your last message was not answered. The answer comes now."
+    else:
         return []
-    seconds = round(store.settings.lease_seconds)
-    text = (
-        "Waiting for the answer to your last message: another program is writing it. If that"
-        f" program was killed, this one begins again within {seconds} s."
-    )
     return wrap([Segment("notice", text)], width)
 
 
@@ -226,7 +230,7 @@ def _last_exchange(store: Store, session: Session, width: int) -> list[Row]:
         (Segment("dim", f"  {row_text(row)}"),) for row in answer[:_EXCHANGE_ROWS]
     ]  # fmt: skip
     if len(answer) > _EXCHANGE_ROWS:
-        rows.append((Segment("dim", f"  … ({len(answer) - _EXCHANGE_ROWS} more rows: /history)"),))
+        rows.append((Segment("dim", f"  … ({len(answer) - _EXCHANGE_ROWS} more rows: /last)"),))
     return rows
 
 

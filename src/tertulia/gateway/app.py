@@ -104,7 +104,8 @@ class Gateway:
             failure = await _cancel(*servers) or failure
             failure = await _cancel(loops.deliveries, loops.interrupts, *background) or failure
             await self._drain_deliveries()
-            failure = await _cancel(*loops.renewals) or failure
+            # The node lives until now: its terminal shows the last answers, and nobody else.
+            failure = await _cancel(*loops.renewals, loops.reporter) or failure
             await self._close()
         if failure is not None:
             raise failure

@@ -43,20 +43,6 @@ def node_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}:{os.urandom(3).hex()}"
 
 
-def is_gone(name: str) -> bool:
-    """Return whether a node ran on this machine and its process has ended."""
-    host, _, rest = name.rpartition(":")[0].rpartition(":")
-    if os.name != "posix" or host != socket.gethostname() or not rest.isdecimal():
-        return False
-    try:
-        os.kill(int(rest), 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        pass  # it runs, as another user
-    return False
-
-
 class AccountListener:
     """Runs the adapter of one account, for as long as the gateway runs."""
 
@@ -248,7 +234,8 @@ class ConnectionReporter:
             await self._store.nodes.report(
                 self._node, version=__version__, turns=self._count_turns()
             )
-            await self._forget_ended_nodes()
+            for name in await self._store.nodes.forget_ended():
+                log.info("the process of node %s has ended; its work is free", name)
         for adapter in self._adapters:
             connection = self.connection(adapter)
             name = describe(key_of(adapter))
@@ -257,12 +244,6 @@ class ConnectionReporter:
             if is_changed or now - at >= _REPORT_SECONDS:
                 await self._store.listeners.report(connection)
                 self._reported[name] = connection, now
-
-    async def _forget_ended_nodes(self) -> None:
-        """Delete the nodes of this machine that were killed: their messages need not wait."""
-        for node in await self._store.nodes.find():
-            if is_gone(node.name):
-                await self._store.nodes.forget(node.name)
 
     def connection(self, adapter: Adapter) -> Connection:
         """Return the connection of this node to the account of an adapter."""

@@ -89,6 +89,7 @@ class PipelineTasks(NamedTuple):
     deliveries: asyncio.Task[None]
     interrupts: asyncio.Task[None]
     renewals: list[asyncio.Task[None]]
+    reporter: asyncio.Task[None]
 
     @property
     def endless(self) -> list[asyncio.Task[None]]:
@@ -152,14 +153,12 @@ class Pipeline:
         start = asyncio.create_task
         workers = (self.inbox_worker, self.schedule_worker, self.delivery_worker)
         return PipelineTasks(
-            listeners=[
-                *(start(self.listen(adapter)) for adapter in self.adapters.values()),
-                start(self.reporter.run()),
-            ],
+            listeners=[start(self.listen(adapter)) for adapter in self.adapters.values()],
             claims=[start(self.claim_messages()), start(self.claim_schedule_runs())],
             deliveries=start(self.deliver()),
             interrupts=start(self.interrupts.run()),
             renewals=[start(worker.renew_claims()) for worker in workers],
+            reporter=start(self.reporter.run()),
         )
 
     # -- receive: an adapter hands over a message

@@ -8,15 +8,18 @@ database.
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from tertulia.core.text.storable import storable
+from tertulia.process_identity import has_ended, own_identity
 from tertulia.records import listeners
+from tertulia.records.queues import inbox, outbox
 from tertulia.records.queues.base import lease_micros
 from tertulia.records.store_context import FRESH_SECONDS, StoreContext
-from tertulia.storage.base import Row
+from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros
 
 _FORGET_SECONDS: Final = 86_400.0
@@ -63,13 +66,32 @@ class Nodes:
 
     def report(self, name: str, *, version: str, turns: int) -> None:
         """Store that a node lives."""
-        params = {"name": storable(name), "version": version, "turns": turns}
+        params = {
+            "name": storable(name),
+            "version": version,
+            "turns": turns,
+            "process": own_identity(),
+        }
         self._db.write_quietly(lambda tx: tx.run("node_report", params))
 
     def forget(self, name: str) -> None:
         """Delete a node that stops, and those that have been silent for a day."""
-        params = {"name": storable(name), "age": round(_FORGET_SECONDS * 1e6)}
-        self._db.write(lambda tx: tx.run("node_forget", params))
+        self._db.write(lambda tx: _forget(tx, storable(name)))
+
+    def forget_ended(self) -> list[str]:
+        """Delete the nodes whose process has ended on this machine; return their names.
+
+        Nobody has to wait for their leases: what they were answering, showing in their terminal or
+        listening for is free at once. Their turns are (see `session_rows.has_holder_ended`).
+        """
+        rows = self._db.read(lambda tx: tx.all("nodes_processes", {"limit": _MOST_NODES}))
+        names = [name for name, process in rows if has_ended(process)]
+        for name in names:
+            self._db.write(partial(_forget_ended, name))
+        if names:
+            for channel in (inbox.CHANNEL, outbox.CHANNEL, listeners.CHANNEL):
+                self._db.notify(channel)
+        return names
 
     def find(self) -> list[Node]:
         """Return the nodes, the one that began first at the beginning."""
@@ -91,6 +113,16 @@ class Nodes:
             )
             for platform, account, node, epoch, until, is_held in rows
         ]
+
+
+def _forget(tx: Transaction, name: str) -> None:
+    tx.run("node_forget", {"name": name, "age": round(_FORGET_SECONDS * 1e6)})
+
+
+def _forget_ended(name: str, tx: Transaction) -> None:
+    for statement in ("node_end_claims", "node_end_sending", "node_end_listening"):
+        tx.run(statement, {"name": name})
+    _forget(tx, name)
 
 
 def _to_node(row: Row) -> Node:

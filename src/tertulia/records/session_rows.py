@@ -14,6 +14,7 @@ from tertulia.core.message import to_json
 from tertulia.core.source import Source
 from tertulia.core.text.storable import storable
 from tertulia.errors import Error, NotFound, StaleWrite
+from tertulia.process_identity import has_ended
 from tertulia.records.approval_questions import close_question
 from tertulia.records.approval_rows import to_approval
 from tertulia.records.store_context import StoreContext
@@ -87,7 +88,18 @@ def database_time(tx: Transaction) -> int:
 
 def has_running_turn(tx: Transaction, row: SessionRow) -> bool:
     """Return whether a turn has the lease of a session; a policy does not end it then."""
-    return bool(row.lease_until) and row.is_leased_at(database_time(tx))
+    is_leased = bool(row.lease_until) and row.is_leased_at(database_time(tx))
+    return is_leased and not has_holder_ended(tx, row.ref)
+
+
+def has_holder_ended(tx: Transaction, ref: int) -> bool:
+    """Return whether the process that took the lease of a session last has certainly ended.
+
+    Then the lease need not run out: entering raises the epoch, and what that process may still
+    have sent to the database changes nothing.
+    """
+    (holder,) = tx.one("session_lease_holder", {"ref": ref}) or (None,)
+    return holder is not None and has_ended(holder)
 
 
 def is_in_use(tx: Transaction, row: SessionRow) -> bool:

@@ -130,7 +130,7 @@ TABLES: tuple[Table, ...] = (
         "created_at updated_at ended_at end_reason parent_id parent_kind input output "
         "cache_read cache_write reasoning last_prompt cost certainty cost_source model "
         "provider metadata version last_seq turns revision epoch open_turn",
-        left="indexed_seq is_card_indexed lease_until lease_length",
+        left="indexed_seq is_card_indexed lease_until lease_length lease_holder",
     ),
     _table(
         "messages",

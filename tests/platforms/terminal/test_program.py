@@ -206,7 +206,7 @@ class TestAnswerInProgress:
             talk.process.wait()
         go.touch()
         with tertulia(tmp_path, "chat") as again:
-            again.sees("Waiting for the answer to your last message")
+            again.sees("Your last message was not answered. The answer comes now.")
             again.sees("Thinking of plums")
             again.press("\x04")
             assert again.ends() == 0

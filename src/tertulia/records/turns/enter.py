@@ -10,6 +10,7 @@ from tertulia.core import keys
 from tertulia.core.message import Draft, text_of, to_json
 from tertulia.core.session import Notice
 from tertulia.core.source import Source
+from tertulia.process_identity import own_identity
 from tertulia.records import budgets, session_rows
 from tertulia.records.process_check import ProcessAnswers
 from tertulia.records.sessions.open import AUTOMATIC, OpenSession
@@ -136,8 +137,9 @@ class EnterTurn(NamedTuple):
         If a policy has ended its session in between, it is resumed in the next session. Raise
         `SessionHeld` while the turn is running.
         """
+        is_running = earlier.is_leased and not session_rows.has_holder_ended(tx, earlier.ref)
         if earlier.state == "open" and (
-            earlier.is_leased or self.local_turns.has_turn_in(earlier.session_id)
+            is_running or self.local_turns.has_turn_in(earlier.session_id)
         ):
             # A duplicate waits for the answer of another turn; without a ticket it does not make
             # the messages that came after it wait.
@@ -237,6 +239,7 @@ class EnterTurn(NamedTuple):
             "turns": turns,
             "now": active_at,
             "lease": turn_lease(self.context.settings.lease_seconds),
+            "holder": own_identity(),
         }
         columns = append_with(tx, "session_begin_turn", params, entries, active_at)
         assert columns is not None
@@ -270,7 +273,8 @@ def _is_parent_leased(tx: Transaction, row: SessionRow) -> bool:
     for reason in AUTOMATIC:
         columns = tx.one("session_lease", {"id": row.parent_id, "reason": reason})
         if columns is not None:
-            return bool(columns[0])
+            is_leased, ref = columns
+            return bool(is_leased) and not session_rows.has_holder_ended(tx, ref)
     return False
 
 

@@ -21,6 +21,7 @@ from tertulia.core import keys
 from tertulia.core.message import ASSISTANT, Draft, to_json
 from tertulia.core.text.storable import storable
 from tertulia.errors import StoreUnavailable
+from tertulia.process_identity import own_identity
 from tertulia.records import session_rows
 from tertulia.records.process_check import ProcessAnswers, write_with_process_check
 from tertulia.records.queues import outbox
@@ -95,6 +96,7 @@ def entry_params(attempt: EnterTurn) -> Params | None:
         "turns": 1,
         "now": to_micros(attempt.now),
         "lease": turn_lease(context.settings.lease_seconds),
+        "holder": own_identity(),
         "author": author_of(context, source),
         "body": attempt.drafts[0].body,
         "token": attempt.token,

@@ -13,6 +13,7 @@ last_seq = last_seq + :count,
     epoch = epoch + 1,
     lease_until = {part_db_now} + :lease,
     lease_length = :lease,
+    lease_holder = :holder,
     open_turn = turns + :turns
 
 -- name: session_begin_turn
@@ -150,4 +151,7 @@ where key = :key and until >= {part_db_now} and until <= {part_db_now} + 2 * :le
 select last_seq from sessions {part_where_leased}
 
 -- name: session_lease
-select {part_is_leased} from sessions where id = :id and end_reason = :reason
+select {part_is_leased}, ref from sessions where id = :id and end_reason = :reason
+
+-- name: session_lease_holder
+select lease_holder from sessions where ref = :ref
