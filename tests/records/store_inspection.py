@@ -14,6 +14,7 @@ from tertulia.records.turns.local_turns import LocalTurns
 from tertulia.storage import statements
 from tertulia.storage.base import Transaction
 from tertulia.storage.postgres.database import PostgresDatabase
+from tertulia.storage.statements import Query
 from tertulia.testing import Handles
 
 ANA = Source("telegram", "42", user_id="42", user_name="Ana")
@@ -94,6 +95,20 @@ def execute(store: Store, sql: str, *params: object) -> list[Any]:
         return list(tx._batch.rows(tx.receive()[-1]))
 
     return store.context.db.write(work)
+
+
+def read_all(store: Store, queries: Iterable[str]) -> list[list[Any]]:
+    """Return the rows of each query; on PostgreSQL all are sent together."""
+
+    def work(tx: Any) -> list[list[Any]]:
+        if not isinstance(store.context.db, PostgresDatabase):
+            return [list(tx._connection.execute(sql).fetchall()) for sql in queries]
+        before = len(tx._batch._commands)
+        for sql in queries:
+            tx._batch.put(Query(sql.encode()))
+        return [tx._batch.rows(result) for result in tx.receive()[before:]]
+
+    return store.context.db.read(work)
 
 
 def now_in(store: Store) -> int:
