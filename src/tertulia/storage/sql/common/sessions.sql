@@ -87,7 +87,8 @@ select {part_session} from sessions where person = :person and ended_at is null 
 {part_newest}
 
 -- name: sessions_current_page_by_platform
-select {part_session} from sessions where platform = :platform and ended_at is null {part_filters}
+select {part_session} from sessions where platform = :platform and ended_at is null
+    {part_by_activity} {part_filters}
 {part_newest}
 
 -- name: sessions_ended_page_by_key
@@ -105,10 +106,11 @@ select {part_session} from sessions where platform = :platform and ended_at is n
 -- name: platforms_current
 -- One index lookup for each platform.
 with recursive known (name) as (
-    select min(platform) from sessions where ended_at is null
+    select min(platform) from sessions where ended_at is null {part_by_activity}
     union all
     select (
-        select min(platform) from sessions where ended_at is null and platform > known.name
+        select min(platform) from sessions where ended_at is null {part_by_activity}
+            and platform > known.name
     ) from known where known.name is not null
 )
 select name from known where name is not null
@@ -127,7 +129,8 @@ select name from known where name is not null
 -- name: sessions_inactive
 select {part_session}, (select zone from people where people.person = sessions.person)
 from sessions
-where platform = :platform and ended_at is null and updated_at < :quiet_since
+where platform = :platform and ended_at is null {part_by_activity}
+    and updated_at < :quiet_since
     and (updated_at, ref) > (:after_at, :after_ref)
 order by updated_at, ref limit :limit
 

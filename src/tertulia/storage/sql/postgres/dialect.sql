@@ -11,6 +11,11 @@ select cast(pg_current_snapshot() as text)
 -- name: part_skip_locked
 for update skip locked
 
+-- name: part_by_activity
+-- Without this condition, which always holds, the index `sessions_active` cannot be used. So nothing
+-- but lists uses it (0039_active_index.sql).
+and sessions.ref > 0
+
 -- name: part_outbox_lane
 -- By hash, like the index: an id may be longer than an index entry can be.
 platform = :platform and account = :account

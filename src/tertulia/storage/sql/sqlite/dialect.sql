@@ -8,6 +8,9 @@ pragma data_version
 -- name: part_skip_locked
 -- Empty: there is one writer at a time.
 
+-- name: part_by_activity
+-- Empty: SQLite uses the index for nothing but lists.
+
 -- name: part_outbox_lane
 platform = :platform and account = :account
 and coalesce(chat_id, '') = coalesce(cast(:chat_id as text), '')

@@ -1,0 +1,1 @@
+-- Nothing changes here: SQLite looks up the key of a session whatever the store contains.
