@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tertulia.core.tool_result import MAX_SHOWN, MAX_STORED, limit_result
+from tertulia.core.tool_result import MAX_SHOWN, MAX_STORED, WHOLE, limit_result, whole_text
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
 texts = st.builds(lambda piece, times: piece * times, st.text(max_size=50), st.integers(0, 3000))
@@ -44,7 +44,29 @@ def test_long_result_keeps_head_tail_and_whole(is_list: bool) -> None:
     assert is_list is (isinstance(shown, list) and IMAGE in shown)
 
 
-def test_stored_text_is_limited_too() -> None:
-    _, whole = limit_result("x" * (MAX_STORED + 1234))
+def test_stored_text_is_limited_too_and_keeps_its_ends() -> None:
+    text = "head " + "x" * (MAX_STORED + 1234) + " tail"
+    shown, whole = limit_result(text)
     assert whole is not None
-    assert whole.endswith("x\n[… 1,234 more characters were left out]")
+    assert len(whole) <= MAX_STORED
+    assert whole.startswith("head x")
+    assert whole.endswith("x tail")
+    assert f"of {len(text)} characters left out" in whole
+    assert f"of {len(text)} characters left out" in str(shown)
+    assert whole_text({"content": shown, WHOLE: whole}) == whole
+
+
+@given(texts | st.lists(st.just(IMAGE) | texts.map(text_part), max_size=4))
+def test_whole_text_of_a_result_is_found_again(content: Any) -> None:
+    shown, whole = limit_result(content)
+    assert whole_text({"content": shown, WHOLE: whole}) == whole
+
+
+@pytest.mark.parametrize(
+    "whole", ["The invoice was paid.", "x" * 50_000, "y" * 60_000, "", None, 5, ["x"]]
+)
+def test_a_field_of_a_client_does_not_replace_the_content(whole: Any) -> None:
+    """A tool result of an API client may have any fields."""
+    long, _ = limit_result("x" * 30_000 + "!" + "x" * 30_000 + "?")
+    for content in ("It was refused.", long, [text_part("It was refused.")], [], None, {"a": 1}):
+        assert whole_text({"content": content, WHOLE: whole}) is None

@@ -16,7 +16,7 @@ from tertulia.core.history.content import describe_part
 from tertulia.core.media import is_hash
 from tertulia.core.message import ASSISTANT, SUMMARY, SYSTEM, TOOL, USER
 from tertulia.core.text.display_safe import display_json, display_line
-from tertulia.core.tool_result import WHOLE
+from tertulia.core.tool_result import whole_text
 from tertulia.http.session_files import SHOWN_TYPES
 
 Side = Literal["person", "agent", "tool", "note"]
@@ -162,8 +162,8 @@ def _parts(message: Any) -> Iterator[tuple[BlockKind, str, str]]:
         if isinstance(thought, str) and thought.strip():
             yield "thought", "Thought", thought
             break
-    whole = body.get(WHOLE) if message.role == TOOL else None
-    content = whole if isinstance(whole, str) else body.get("content")
+    whole = whole_text(body) if message.role == TOOL else None
+    content = body.get("content") if whole is None else whole
     for part in content if isinstance(content, list) else [content]:
         yield from _content_part(part, message)
     for item in _files(body):

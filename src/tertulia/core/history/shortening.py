@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from tertulia.core.history.content import Part, flatten_content, parse_object
 
 _OMISSION = "\n[… {left} of {total} characters left out …]\n"
+_OMISSION_PATTERN = re.compile(r"\n\[… [0-9]+ of [0-9]+ characters left out …\]\n")
 
 
 def shorten_content(content: str | list[Part], limit: int | None) -> str | list[Part]:
@@ -42,12 +44,26 @@ def shorten_middle(text: str, limit: int) -> str:
     omitted = count_omitted(text, limit)
     if not omitted:
         return text
-    keep = len(text) - omitted
-    head, tail = keep - keep // 3, keep // 3
+    head, tail = _kept(limit)
     omission = _OMISSION.format(left=omitted, total=len(text))
     return text[:head] + omission + (text[-tail:] if tail else "")
 
 
+def is_shortened(short: str, text: str, limit: int) -> bool:
+    """Return whether `shorten_middle` can have made `short` of a text with these ends."""
+    head, tail = _kept(limit)
+    omission = _OMISSION_PATTERN.match(short, head)
+    if omission is None or len(text) <= limit:
+        return False
+    return short[:head] == text[:head] and short[omission.end() :] == text[len(text) - tail :]
+
+
 def count_omitted(text: str, limit: int) -> int:
     """Return how many characters of a text `shorten_middle` leaves out."""
-    return 0 if len(text) <= limit else len(text) - max(limit - len(_OMISSION) - 12, 0)
+    return 0 if len(text) <= limit else len(text) - sum(_kept(limit))
+
+
+def _kept(limit: int) -> tuple[int, int]:
+    """Return how many characters of the head and of the tail of a long text stay."""
+    keep = max(limit - len(_OMISSION) - 12, 0)
+    return keep - keep // 3, keep // 3
