@@ -95,6 +95,20 @@ def test_strangers_are_forgotten_and_others_are_not(store: Store, clock: FakeClo
     assert [person.user_id for person in store.people.find()] == ["42", "43"]
 
 
+def test_decisions_about_a_stranger_go_with_the_stranger(store: Store, clock: FakeClock) -> None:
+    store.people.request_pairing(GUEST)
+    store.people.remember(BEN, role="member")
+    store.people.set_role("telegram:43", "owner", by="token:root")
+    clock.forward(days=30)
+    store.people.request_pairing(GUEST)
+    store.people.refuse("telegram:77", by="token:root")  # yesterday
+    clock.forward(days=2)
+    removed = store.retention.remove_all()
+    assert (removed.people, removed.people_events) == (1, 1)
+    assert [event.person for event in store.people.events().items] == ["telegram:43"]
+    assert ask(store, "select count(*) from people_events where person like '%77%'") == 0
+
+
 def test_sessions_are_kept_for_ever_unless_a_setting_says_otherwise(handles: Handles) -> None:
     store = handles.open()
     with store.turn(ANA, text="hola") as turn:

@@ -29,6 +29,7 @@ _STATEMENTS: Final = (
     ("approvals", "settled_days", "approvals_remove_settled"),
     ("people", "stranger_days", "people_remove_strangers"),
     ("person_ids", "stranger_days", "person_ids_remove_strangers"),
+    ("people_events", "stranger_days", "people_events_remove_strangers"),
 )
 
 
@@ -42,6 +43,7 @@ class RemovedRows(msgspec.Struct, frozen=True, kw_only=True):
     approvals: int = 0
     people: int = 0
     person_ids: int = 0
+    people_events: int = 0
     codes: int = 0
     files: int = 0
     sessions: int = 0

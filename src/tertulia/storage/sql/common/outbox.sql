@@ -141,48 +141,37 @@ update outbox set paused_at = 0 where id = :id and state = 'waiting'
 delete from outbox where session_id = :session_id
 returning platform, account, chat_id, thread_id, body
 
+-- name: part_outbox_to_review
+-- The newest of each state that needs a look. Ranges instead of `state = …`: see part_only_state.
+id in (
+    select id from (
+        select id from outbox where state >= 'unknown' and state <= 'unknown'
+        order by state desc, id desc limit :limit
+    ) unknown_ones
+    union all
+    select id from (
+        select id from outbox where state >= 'dead' and state <= 'dead'
+        order by state desc, id desc limit :limit
+    ) dead_ones
+    union all
+    select id from (
+        select id from outbox where state >= 'waiting' and state <= 'waiting'
+        order by state desc, id desc limit :limit
+    ) waiting_ones
+    union all
+    select id from (
+        select id from outbox where state >= 'sending' and state <= 'sending'
+        order by state desc, id desc limit :limit
+    ) sending_ones
+)
+
 -- name: outbox_overview
--- Ranges instead of `state = …`: see part_only_state.
-select * from (
-    select id, platform, {part_problem}, created_at, state from outbox
-    where state >= 'unknown' and state <= 'unknown' order by state desc, id desc limit :limit
-) unknown_ones
-union all
-select * from (
-    select id, platform, {part_problem}, created_at, state from outbox
-    where state >= 'dead' and state <= 'dead' order by state desc, id desc limit :limit
-) dead_ones
-union all
-select * from (
-    select id, platform, {part_problem}, created_at, state from outbox
-    where state >= 'waiting' and state <= 'waiting' order by state desc, id desc limit :limit
-) waiting_ones
-union all
-select * from (
-    select id, platform, {part_problem}, created_at, state from outbox
-    where state >= 'sending' and state <= 'sending' order by state desc, id desc limit :limit
-) sending_ones
+select id, platform, {part_problem}, created_at, state from outbox
+where {part_outbox_to_review} order by id desc
 
 -- name: outbox_newest_open
-select * from (
-    select {part_outbox_columns} from outbox
-    where state >= 'unknown' and state <= 'unknown' order by state desc, id desc limit :limit
-) unknown_ones
-union all
-select * from (
-    select {part_outbox_columns} from outbox
-    where state >= 'dead' and state <= 'dead' order by state desc, id desc limit :limit
-) dead_ones
-union all
-select * from (
-    select {part_outbox_columns} from outbox
-    where state >= 'waiting' and state <= 'waiting' order by state desc, id desc limit :limit
-) waiting_ones
-union all
-select * from (
-    select {part_outbox_columns} from outbox
-    where state >= 'sending' and state <= 'sending' order by state desc, id desc limit :limit
-) sending_ones
+select {part_outbox_columns} from outbox
+where {part_outbox_to_review} order by id desc
 
 -- name: outbox_unknown_of_platform
 select {part_outbox_columns} from outbox

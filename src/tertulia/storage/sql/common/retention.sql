@@ -52,6 +52,14 @@ delete from person_ids where (platform, account, user_id) in (
     order by at limit :limit {part_skip_locked}
 )
 
+-- name: people_events_remove_strangers
+-- Decisions about people whom the store does not know any more: they go with the person.
+delete from people_events where id in (
+    select id from people_events
+    where not exists (select 1 from people where people.person = people_events.person)
+    order by id limit :limit {part_skip_locked}
+)
+
 -- name: codes_remove_expired
 delete from codes where hash in (
     select hash from codes where until < :before order by until limit :limit {part_skip_locked}
