@@ -87,7 +87,8 @@ def fill_store(path: Path | str, *, now: datetime | None = None) -> None:
         ana = _talk(store, clock, ANA, TEXTS["spanish"], "claude-sonnet-4-5", 0.017)
         _change(store, clock, ana)
         clock.at = datetime.now(UTC) - timedelta(minutes=40)
-        _queues(store, ana)
+        store.people.set_role("telegram:77", "member", by="token:owner")
+        _queues(store)
         clock.at = datetime.now(UTC)
         store.people.request_pairing(STRANGER)
         store.schedules.create(ANA, "cron 0 9 * * MON-FRI", "Tell me what is planned for today.")
@@ -150,8 +151,9 @@ def _change(store: tertulia.Store, clock: DemoClock, session: str) -> None:
     transcript.edit(first.seq, {**first.body, "content": str(first.body["content"]) + " Gracias."})
 
 
-def _queues(store: tertulia.Store, session: str) -> None:
+def _queues(store: tertulia.Store) -> None:
     """Leave deliveries and messages that need a person."""
+    sessions = {session.origin.chat_id: session.id for session in store.sessions.find().items[::-1]}
     stuck = (
         (ANA, "Your tickets: coach 4, seats 12A and 12B.", "unknown",
          "the connection was lost while the message was sent"),
@@ -162,7 +164,7 @@ def _queues(store: tertulia.Store, session: str) -> None:
         (LAYLA, "تذكير: اشتري البيض والخبز.", "waiting", ""),
     )  # fmt: skip
     for source, text, outcome, problem in stuck:
-        store.outbox.put(text, "origin", origin=source, session_id=session)
+        store.outbox.put(text, "origin", origin=source, session_id=sessions[source.chat_id])
         if outcome != "waiting":
             for delivery in store.outbox.claim(platforms=[source.platform]):
                 store.outbox.failed(delivery, problem, outcome=outcome)  # type: ignore[arg-type]

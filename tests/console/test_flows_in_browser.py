@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +10,13 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tertulia import Source
+from tertulia import Source, Store
+from tertulia.gateway.settings import GatewaySettings
+from tertulia.platforms.settings import PlatformSettings
 from tests.console.served_console import served_console
+from tests.gateway.running_gateway import App
 from tests.http.agents import HeldAgent
-from tests.http.served_gateway import eventually
+from tests.http.served_gateway import eventually, run_in
 from tests.http.test_session_files import PIXEL
 from tests.servers.browser import WatchedContext
 
@@ -20,6 +24,8 @@ pytestmark = pytest.mark.check
 
 Profile = Callable[..., WatchedContext]
 ANA = Source("telegram", "42", user_id="42", user_name="Ana")
+# Strangers get a code, which the owner has to approve.
+ASKING = GatewaySettings(platforms={"telegram": PlatformSettings(admission="paired")})
 
 
 def test_a_link_signs_in_and_signing_out_elsewhere_ends_the_stream(
@@ -41,8 +47,8 @@ def test_a_link_signs_in_and_signing_out_elsewhere_ends_the_stream(
         browser.check(page)
 
 
-def test_settle_an_unknown_delivery(tmp_path: Path, profile: Profile) -> None:
-    with served_console(tmp_path / "talk.db", is_demo=True) as console:
+def test_settle_an_unknown_delivery(where: str, profile: Profile) -> None:
+    with served_console(where, is_demo=True) as console:
         page = console.sign_in(profile(console.url))
         page.goto("/console/")
         card = page.locator(".card", has_text="Did this arrive?")
@@ -54,8 +60,8 @@ def test_settle_an_unknown_delivery(tmp_path: Path, profile: Profile) -> None:
             assert store.outbox.find(state="unknown").items == ()
 
 
-def test_end_and_take_it_back_by_keyboard(tmp_path: Path, profile: Profile) -> None:
-    with served_console(tmp_path / "talk.db") as console:
+def test_end_and_take_it_back_by_keyboard(where: str, profile: Profile) -> None:
+    with served_console(where) as console:
         with console.gateway.store() as store:
             session = store.sessions.open(ANA)
         page = console.sign_in(profile(console.url))
@@ -70,10 +76,8 @@ def test_end_and_take_it_back_by_keyboard(tmp_path: Path, profile: Profile) -> N
             assert store.sessions.require(session.id).ended_at is None
 
 
-def test_rows_change_in_place_and_new_ones_wait_behind_a_link(
-    tmp_path: Path, profile: Profile
-) -> None:
-    with served_console(tmp_path / "talk.db", is_demo=True) as console:
+def test_rows_change_in_place_and_new_ones_wait_behind_a_link(where: str, profile: Profile) -> None:
+    with served_console(where, is_demo=True) as console:
         page = console.sign_in(profile(console.url))
         page.goto("/console/sessions")
         first = page.locator(".rows > li").first
@@ -146,11 +150,9 @@ def test_files_are_attached_and_shown(tmp_path: Path, profile: Profile) -> None:
         expect(page.locator("#picked li")).to_have_count(0)
 
 
-def test_an_answer_is_stopped_and_repeated_in_its_transcript(
-    tmp_path: Path, profile: Profile
-) -> None:
+def test_an_answer_is_stopped_and_repeated_in_its_transcript(where: str, profile: Profile) -> None:
     agent = HeldAgent()
-    with served_console(tmp_path / "talk.db", agent=agent) as console:
+    with served_console(where, agent=agent) as console:
         page = console.sign_in(profile(console.url))
         with console.gateway.store() as store:
             store.inbox.put(
@@ -184,32 +186,37 @@ def test_a_guest_only_chats(tmp_path: Path, profile: Profile) -> None:
             assert eventually(lambda: store.sessions.find().items)
 
 
-def test_many_deliveries_are_settled_while_some_change(tmp_path: Path, profile: Profile) -> None:
-    with served_console(tmp_path / "talk.db") as console:
+def test_many_deliveries_are_settled_while_some_change(where: str, profile: Profile) -> None:
+    with served_console(where) as console:
         with console.gateway.store() as store:
             session = store.sessions.open(ANA)
-            for number in range(30):
-                source = Source("telegram", f"c{number}", user_id=f"{number}")
-                store.outbox.put("Hello", "origin", origin=source, session_id=session.id)
-            while deliveries := store.outbox.claim(limit=50, platforms=["telegram"]):
-                for delivery in deliveries:
-                    store.outbox.failed(delivery, "403: blocked", outcome="dead")
+            store.in_one_commit(lambda: put_dead(store, session.id, 500))
         page = console.sign_in(profile(console.url))
         page.goto("/console/deliveries")
-        group = page.locator(".card", has_text="30 deliveries")
+        group = page.locator(".card", has_text="500 deliveries")
         expect(group).to_have_count(1)
         with console.gateway.store() as store:
             for delivery in store.outbox.find(state="dead", limit=2).items:
                 store.queues.settle_delivery(delivery.id, "retry")
         group.get_by_role("button", name="Send all again").click()
-        expect(page.locator("#notice")).to_contain_text("settled")
+        expect(page.locator("#notice")).to_contain_text("498 settled.")
         with console.gateway.store() as store:
             assert store.outbox.find(state="dead").items == ()
-            assert len(store.outbox.find(state="waiting", limit=100).items) == 30
+            assert len(store.outbox.find(state="waiting", limit=1000).items) == 500
 
 
-def test_undo_restore_and_fork(tmp_path: Path, profile: Profile) -> None:
-    with served_console(tmp_path / "talk.db") as console:
+def put_dead(store: Store, session: str, count: int) -> None:
+    """Store deliveries to as many chats, all of which failed for good."""
+    for number in range(count):
+        source = Source("telegram", f"c{number}", user_id=f"{number}")
+        store.outbox.put("Hello", "origin", origin=source, session_id=session)
+    while deliveries := store.outbox.claim(limit=100, platforms=["telegram"]):
+        for delivery in deliveries:
+            store.outbox.failed(delivery, "403: blocked", outcome="dead")
+
+
+def test_undo_restore_and_fork(where: str, profile: Profile) -> None:
+    with served_console(where) as console:
         with console.gateway.store() as store:
             for number in range(3):
                 with store.turn(ANA, f"Question {number}", message_id=f"{number}") as turn:
@@ -235,23 +242,77 @@ def test_undo_restore_and_fork(tmp_path: Path, profile: Profile) -> None:
         expect(page.locator(".entry")).to_have_count(1)
 
 
-def test_approve_a_stranger_by_code_and_by_identity(tmp_path: Path, profile: Profile) -> None:
+def test_approve_a_stranger_by_code_who_is_answered_then(where: str, profile: Profile) -> None:
     marta = Source("telegram", "5", user_id="5", user_name="Marta")
-    jan = Source("telegram", "6", user_id="6", user_name="Jan")
-    with served_console(tmp_path / "talk.db") as console:
+    app = App()
+    with served_console(where, adapters=(app,), rules=ASKING) as console:
+        loop = console.gateway.loop
+        run_in(loop, app.get("hello", marta))
+        eventually(lambda: app.to(marta))
         with console.gateway.store() as store:
-            code = store.people.request_pairing(marta)
+            assert store.sessions.find().items == ()
+        (code,) = re.findall(r"[A-Z0-9]{8,}", app.to(marta)[0])
+        page = console.sign_in(profile(console.url))
+        page.goto("/console/")
+        expect(page.locator(".card")).to_contain_text("Marta asks to be let in")
+        page.locator(".card").get_by_role("link", name="Look").click()
+        card = page.locator(".card", has_text="Marta")
+        card.get_by_label("Their code").fill(code)
+        card.get_by_role("button", name="Let them in").first.click()
+        expect(page.locator("#notice")).to_contain_text("They may write now.")
+        expect(page.locator(".card")).to_have_count(0)
+        run_in(loop, app.get("hello again", marta))
+        eventually(lambda: [text for text in app.to(marta) if "hello again" in text])
+
+
+def test_approve_a_stranger_by_identity(where: str, profile: Profile) -> None:
+    jan = Source("telegram", "6", user_id="6", user_name="Jan")
+    with served_console(where) as console:
+        with console.gateway.store() as store:
             store.people.request_pairing(jan)
         page = console.sign_in(profile(console.url))
         page.goto("/console/people")
-        page.locator(".card", has_text="Marta").get_by_label("Their code").fill(str(code))
-        page.locator(".card", has_text="Marta").get_by_role(
-            "button", name="Let them in"
-        ).first.click()
-        expect(page.locator("#notice")).to_contain_text("They may write now.")
-        expect(page.locator(".card")).to_have_count(1)
         page.locator(".card summary").click()
         page.get_by_role("button", name="Let them in by their id").click()
         expect(page.locator(".card")).to_have_count(0)
         with console.gateway.store() as store:
-            assert store.people.role_of(marta) == store.people.role_of(jan) == "member"
+            assert store.people.role_of(jan) == "member"
+
+
+def test_a_typed_code_signs_in_and_five_wrong_ones_lock_out(where: str, profile: Profile) -> None:
+    with served_console(where) as console:
+        browser = profile(console.url)
+        page = browser.page()
+        with console.gateway.store() as store:
+            code = store.browsers.request_code("root")
+        page.goto("/console/enter")
+        page.get_by_label("Code").fill(code)
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/console/")
+        page.get_by_role("button", name="Sign out").click()
+        page.wait_for_url("**/console/enter")
+        with console.gateway.store() as store:
+            code = store.browsers.request_code("root")
+        for number in range(5):
+            page.get_by_label("Code").fill(f"WRONG{number}")
+            page.keyboard.press("Enter")
+            expect(page.locator(".notice.bad")).to_contain_text("new one")
+        page.get_by_label("Code").fill(code)  # a right one does not help any more
+        page.keyboard.press("Enter")
+        expect(page.locator(".notice.bad")).not_to_contain_text("new one")
+        expect(page).to_have_url(f"{console.url}/console/enter")
+        browser.check(page)
+
+
+def test_the_prompt_is_copied_as_json(where: str, profile: Profile) -> None:
+    with served_console(where) as console:
+        with console.gateway.store() as store:
+            with store.turn(ANA, "One <b>", message_id="1") as turn:
+                turn.add_assistant("Two")
+            expected = store.transcript(turn.session.id).history(timestamps="local")
+        browser = profile(console.url, permissions=["clipboard-read", "clipboard-write"])
+        page = console.sign_in(browser)
+        page.goto(f"/console/sessions/{turn.session.id}/prompt")
+        page.get_by_role("button", name="Copy").click()
+        expect(page.get_by_role("button", name="Copied")).to_have_count(1)
+        assert json.loads(page.evaluate("navigator.clipboard.readText()")) == expected

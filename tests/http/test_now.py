@@ -33,7 +33,7 @@ def test_nothing_needs_anybody(tmp_path: Path) -> None:
 def test_what_needs_a_person_comes_worst_first(tmp_path: Path) -> None:
     path = tmp_path / "talk.db"
     with tertulia.open(path) as store:
-        ana = Source("telegram", "42", user_id="42")
+        ana = Source("telegram", "42", user_id="42", user_name="Ana")
         store.people.request_pairing(ana)
         for outcome in ("dead", "unknown"):
             store.outbox.put("hola", "telegram:42")
@@ -49,7 +49,7 @@ def test_what_needs_a_person_comes_worst_first(tmp_path: Path) -> None:
         assert now["needs"][0]["problem"] == "blocked"
         assert now["needs"][2]["queue"] == "inbox"
         assert now["needs"][2]["id"] == late.id
-        assert now["needs"][3]["subject"] == "telegram:42"
+        assert (now["needs"][3]["subject"], now["needs"][3]["name"]) == ("telegram:42", "Ana")
         assert (now["answered"], now["failed"]) == (0, 1)
         with server.client("ana") as client:
             assert client.get("/now").status_code == 403

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -30,19 +30,20 @@ from tertulia.console import (
 )
 from tertulia.console.asset_files import assets, send_asset
 from tertulia.console.change_watch import ChangeWatch
-from tertulia.console.environment import render_template, zone
+from tertulia.console.environment import load_macro, render_template, zone
 from tertulia.console.guest_page import show_guest_page
 from tertulia.console.last_look import LastLook
 from tertulia.console.live_stream import MAX_ROWS, LivePage, live_events
 from tertulia.console.page_definition import (
     CONSOLE,
+    ROW_SEPARATOR,
     ConsolePage,
     LoadedPage,
     PageCall,
     load_page,
     partials,
 )
-from tertulia.console.sections import sections_for
+from tertulia.console.sections import Section, sections_for
 from tertulia.errors import AccessDenied, Error, NotFound
 from tertulia.http.app import Api
 from tertulia.http.auth import Caller, TooManyRequests, Unauthorized
@@ -171,10 +172,12 @@ class Console:
     def _shared(self, request: Request, caller: Caller, page: ConsolePage | None) -> dict[str, Any]:
         """Return what every template may use."""
         theme = request.cookies.get("tertulia_theme", "")
+        section, sections = "" if page is None else page.section, sections_for(caller)
         return {
             "caller": caller,
-            "sections": sections_for(caller),
-            "section": "" if page is None else page.section,
+            "sections": sections,
+            "section": section,
+            "navigation": _navigation(sections, section),
             "heading": "" if page is None else page.title,
             "zone": str(zone()),
             "theme": theme if theme in _THEMES else "",
@@ -218,7 +221,8 @@ class Console:
             self._api.streams.check(f"console/{caller.name}")
         except Error as problem:
             return Response(problem.code, status_of(problem)[0], media_type="text/plain")
-        rows = [row for row in request.query_params.get("rows", "").split(",") if row][:MAX_ROWS]
+        ids = request.query_params.get("rows", "").split(ROW_SEPARATOR)
+        rows = [row for row in ids if row][:MAX_ROWS]
         since = request.headers.get("last-event-id") or request.query_params.get("since", "")
 
         live_page = LivePage(
@@ -362,6 +366,12 @@ class Console:
 
 def _html(text: str, status: int = 200, headers: dict[str, str] | None = None) -> HTMLResponse:
     return HTMLResponse(text.encode("utf-8", "replace"), status, headers)
+
+
+@lru_cache(maxsize=200)
+def _navigation(sections: tuple[Section, ...], section: str) -> str:
+    """Return the navigation as HTML; it is the same for all people of a role."""
+    return load_macro("_navigation.html", "navigation_html")(sections, section)
 
 
 def _own_address(request: Request) -> str:

@@ -8,8 +8,8 @@ that a template has written.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, tzinfo
-from functools import cache
+from datetime import UTC, date, datetime, tzinfo
+from functools import cache, lru_cache
 from typing import Any, cast
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -96,11 +96,17 @@ def _clock(moment: datetime | None, *, seconds: bool = False, alone: bool = True
     """
     if moment is None:
         return Markup('<span class="none">–</span>')
-    local, now = moment.astimezone(zone()), datetime.now(zone())
+    return _clock_html(moment, datetime.now(zone()).date() if alone else None, seconds)
+
+
+@lru_cache(maxsize=5_000)
+def _clock_html(moment: datetime, today: date | None, seconds: bool) -> Markup:
+    """Return a time as HTML, with its day if it is not today; lists show the same ones often."""
+    local = moment.astimezone(zone())
     label = f"{local:%H:%M:%S}" if seconds else f"{local:%H:%M}"
-    if alone and local.date() != now.date():
-        date = f"{local.day} {local:%b}" if local.year == now.year else f"{local:%Y-%m-%d}"
-        label = f"{date}, {label}"
+    if today is not None and local.date() != today:
+        day = f"{local.day} {local:%b}" if local.year == today.year else f"{local:%Y-%m-%d}"
+        label = f"{day}, {label}"
     utc = moment.astimezone(UTC).isoformat(sep=" ", timespec="seconds")[:19]
     # Digits and the name of a month: nothing in it has to be escaped.
     return Markup(  # noqa: S704
@@ -138,9 +144,9 @@ def _cost(usage: Usage) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """Return a span of time in its largest units: 45 s, 12 min, 3 h 20 min, 2 d 4 h."""
+    """Return a span of time in its largest units: 45 s, 12 min, 3 h 20 min, 2 days 4 h."""
     whole = round(seconds)
-    units = ((86_400, "d"), (3_600, "h"), (60, "min"))
+    units = ((86_400, "day" if whole < 2 * 86_400 else "days"), (3_600, "h"), (60, "min"))
     for index, (size, unit) in enumerate(units):
         if whole >= size:
             text = f"{whole // size} {unit}"

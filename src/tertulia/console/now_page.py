@@ -15,10 +15,14 @@ _MAX_CARDS: Final = 20
 
 
 class NeedCard(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that needs a person, with the delivery or message if it is a single one."""
+    """Something that needs a person, with the delivery or message if it is a single one.
+
+    `session` is that of the delivery.
+    """
 
     need: Any
     delivery: Any = None
+    session: Any = None
     message: Any = None
 
 
@@ -58,7 +62,7 @@ async def _card(call: PageCall, need: Any) -> NeedCard:
     try:
         if need.queue == "outbox":
             delivery = await call.operate("get_delivery", path={"id": str(need.id)})
-            return NeedCard(need=need, delivery=delivery)
+            return NeedCard(need=need, delivery=delivery, session=await _session(call, delivery))
         state = "waiting" if need.kind == "unanswered" else "dead"
         page = await call.operate(
             "list_arrivals", query={"state": state, "order": "newest", "limit": 200}
@@ -67,6 +71,16 @@ async def _card(call: PageCall, need: Any) -> NeedCard:
         return NeedCard(need=need)
     message = next((item for item in page.items if item.id == need.id), None)
     return NeedCard(need=need, message=message)
+
+
+async def _session(call: PageCall, delivery: Any) -> Any:
+    """Return the session that a delivery belongs to, or None: it tells whose it is."""
+    if delivery.session_id is None:
+        return None
+    try:
+        return await call.operate("get_session", path={"id": delivery.session_id})
+    except NotFound:
+        return None
 
 
 PAGES = (

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.requests import Request
 
 from tertulia.console.environment import load_macro, render_block, render_template
@@ -29,6 +29,8 @@ from tertulia.records.people import Role
 CONSOLE = "/console"
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _DIGEST_LENGTH = 8
+# Between the ids of rows in an address: one that need not be escaped there, nor is part of an id.
+ROW_SEPARATOR = "."
 
 
 class PageCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,7 +134,7 @@ class LoadedPage:
         parts = self.fragments(rows, shared)
         fields = {"at": self.address, "since": digest_of(parts)}
         if rows:
-            fields["rows"] = ",".join(rows)
+            fields["rows"] = ROW_SEPARATOR.join(rows)
         return f"{CONSOLE}/live?{urlencode(fields)}"
 
     def fragments(self, rows: Sequence[str], shared: Mapping[str, Any]) -> dict[str, str]:
@@ -156,23 +158,23 @@ class LoadedPage:
             for number in rows:
                 item = items.get(number)
                 parts[f"row-{number}"] = "" if item is None else render_row(item, context)
-            added = sum(number not in rows for number in items)
-            gone = sum(number not in items for number in rows)
+            added, gone = len(items.keys() - set(rows)), len(set(rows) - items.keys())
             newer = {**context, "added": added, "gone": gone}
             parts["live_newer"] = render_template("_newer.html", newer)
         for name in self.page.live:
             parts[name] = render_block(self.page.template, name, context)
         return parts
 
-    def _row_html(self, shared: Mapping[str, Any]) -> dict[str, Markup]:
-        """Return the rows by id, as the templates have written and escaped them: once for all."""
+    def _rows_html(self, shared: Mapping[str, Any]) -> Markup:
+        """Return the rows of the list, as the templates have written and escaped them."""
         parts = self.fragments(self.row_ids, shared)
-        return {number: Markup(parts[f"row-{number}"]) for number in self.row_ids}  # noqa: S704
+        rows = [f'<li id="row-{escape(id)}">{parts[f"row-{id}"]}</li>' for id in self.row_ids]
+        return Markup("\n".join(rows))  # noqa: S704
 
     def regions(self, shared: Mapping[str, Any]) -> dict[str, str]:
         """Return the HTML of every changing part as after a reload: lists in their new order."""
         context = {**shared, **self.values, "added": 0, "gone": 0, "address": self.address}
-        context["row_html"] = self._row_html(shared)
+        context["rows_html"] = self._rows_html(shared)
         names = [*self.page.live, *(["live_list"] if self.page.rows else [])]
         names += [f"live_{self.page.part}"] if self.page.part else []
         parts = {name: render_block(self.page.template, name, context) for name in names}
@@ -186,7 +188,7 @@ class LoadedPage:
             **shared,
             **self.values,
             "page": self.page,
-            "row_html": self._row_html(shared),
+            "rows_html": self._rows_html(shared),
             "address": self.address,
             "live_address": self.live_address(shared) if self.page.is_live else None,
             "added": 0,

@@ -46,12 +46,15 @@ async def load_usage(call: PageCall) -> dict[str, Any]:
     budgets = await call.operate("list_budgets") if is_owner(call) else None
     days = sums["days"].items
     models = _models(days)
+    values = _daily(days, models, since, until)
     return {
         "since": since,
         "until": until,
         "is_one_day": since == until,
-        "bars": lay_out(_daily(days, models, since, until)) if days else [],
+        "bars": lay_out(values) if days else [],
+        "most": max(sum(cost or 0 for cost in each.values) for each in values),
         "models": models,
+        "has_others": any(each.values[-1] for each in values),
         "budgets": budgets.items if budgets else (),
         "width": WIDTH,
         "height": HEIGHT,
@@ -93,11 +96,11 @@ def _day(call: PageCall, name: str, default: date) -> date:
 
 
 def _models(days: Sequence[DayUsage]) -> list[str]:
-    """Return the models with the highest cost; the colours of the chart are few."""
+    """Return the models with the highest known cost; the colours of the chart are few."""
     costs: dict[str, float] = {}
     for each in days:
         costs[each.group] = costs.get(each.group, 0) + (each.usage.cost_usd or 0)
-    return sorted(costs, key=lambda name: -costs[name])[:_COLOURS]
+    return sorted((name for name in costs if costs[name]), key=lambda name: -costs[name])[:_COLOURS]
 
 
 def _daily(

@@ -11,6 +11,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount
 from starlette.types import ASGIApp
 
 from tertulia import aio
@@ -133,14 +134,17 @@ def application(
             api.start_draining()
             await api.responder.drain(api.settings.drain_seconds)
 
+    mounts: list[BaseRoute] = []
+    if pages is not None:
+        guarded = BrowserGuard(pages(api), api.settings)
+        mounts.append(Mount(CONSOLE_PATH, guarded, name="console"))
     app = Starlette(
-        routes=routes(api, TABLE),
+        routes=[*mounts, *routes(api, TABLE)],
         lifespan=lifespan,
         exception_handlers={HTTPException: _route_error, Exception: _internal_error},
     )
     app.add_route("/openapi.json", openapi, methods=["GET"])
     if pages is not None:
-        app.mount(CONSOLE_PATH, BrowserGuard(pages(api), api.settings), name="console")
         app.add_route("/", _lead_to_console, methods=["GET"])
     app.state.api = api
     return app

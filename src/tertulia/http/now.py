@@ -35,8 +35,8 @@ Kind = Literal[
 class Need(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that needs a person. `count` of them, `is_more` if there are more than counted.
 
-    `subject` says which: a platform and problem, an identity, a node. `id` is the number of the
-    newest delivery or message, or of the schedule.
+    `subject` says which: a platform and problem, an identity, a node; `name` is what the person
+    calls themselves. `id` is the number of the newest delivery or message, or of the schedule.
     """
 
     kind: Kind
@@ -45,6 +45,7 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     queue: str | None = None
     platform: str | None = None
     subject: str | None = None
+    name: str | None = None
     problem: str | None = None
     id: int | None = None
     since: datetime | None = None
@@ -205,9 +206,12 @@ def _queue_needs(groups: Iterable[QueueGroup]) -> list[Need]:
 
 def _pairing_needs(pairings: Iterable[Pairing]) -> list[Need]:
     return [
-        Need(kind="pairing", platform=each.platform, subject=each.person, since=each.asked_at)
+        Need(
+            kind="pairing", platform=each.platform, subject=each.person, name=each.name,
+            since=each.asked_at,
+        )
         for each in pairings
-    ]
+    ]  # fmt: skip
 
 
 async def _unanswered(store: aio.Store, now: datetime) -> list[Need]:

@@ -199,12 +199,13 @@
     event.target.form.querySelector("button").disabled = event.target.value.trim() !== wanted.trim();
   });
 
-  // -- copying
+  // -- copying: the texts of elements, as one JSON list
+  if (navigator.clipboard) document.querySelectorAll("[data-copy]").forEach((button) => { button.hidden = false; });
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-copy]");
     if (!button) return;
-    const text = document.getElementById(button.dataset.copy)?.textContent ?? "";
-    navigator.clipboard.writeText(text).then(() => { button.textContent = "Copied"; });
+    const texts = [...document.querySelectorAll(button.dataset.copy)].map((element) => element.textContent);
+    navigator.clipboard.writeText(`[${texts.join(",\n")}]`).then(() => { button.textContent = "Copied"; });
   });
 
   // What the script of the chat uses.
