@@ -54,6 +54,20 @@ def follower(where: str, store: Store, terminal: TerminalAdapter) -> TranscriptF
     return follower
 
 
+def test_what_redo_restores_is_no_news(where: str, store: Store, terminal: TerminalAdapter) -> None:
+    _answer(store, "plums", "1")
+    key = store.sessions.key(TERMINAL)
+    session = store.sessions.current(key)
+    assert session is not None
+    store.transcript(session.id).undo()
+    follower = _follower(where, terminal)
+    assert _look(follower, store) == []
+    store.transcript(session.id).redo()
+    assert _look(follower, store) == []
+    _answer(store, "pears", "2")
+    assert _look(follower, store) == ["pears", "You said pears."]
+
+
 def test_turns_of_others_are_found_once(store: Store, follower: TranscriptFollower) -> None:
     _answer(store, "plums", "1")
     assert _look(follower, store) == ["plums", "You said plums."]

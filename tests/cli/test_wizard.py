@@ -80,3 +80,13 @@ def test_existing_configuration_is_replaced_only_after_a_question() -> None:
     replaced = CliRunner().invoke(ask, input="y\ncommand\nmine\n")
     assert replaced.exit_code == 0, replaced.output
     assert tomllib.loads(path.read_text("utf-8"))["agent"]["command"] == ["mine"]
+
+
+def test_nothing_is_asked_for_a_file_that_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.access", lambda *_: False)
+    result = CliRunner().invoke(ask, input="parrot\n")
+    assert isinstance(result.exception, ConfigError)
+    assert "cannot be written: Permission denied" in result.exception.message
+    assert result.output == ""

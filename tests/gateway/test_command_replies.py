@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import msgspec
+import pytest
 
-from tertulia import Budget, Source
+from tertulia import Budget, ResetPolicy, Source
 from tertulia import open as open_store
+from tertulia.core.policy import PolicyForecast
 from tertulia.gateway import command_replies, commands
 from tests.gateway.running_gateway import FAST, Echo, running_gateway
 
@@ -118,3 +122,40 @@ def test_last_shows_the_last_question_and_its_whole_answer(where: str) -> None:
             assert "tomatoes" not in reply
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("policy", "rule", "end"),
+    [
+        (
+            ResetPolicy("idle", idle_minutes=90),
+            "when nobody has written for 90 minutes",
+            "17 13:30",
+        ),
+        (
+            ResetPolicy("both", idle_minutes=2880, at_hour=4),
+            "when nobody has written for 2 days and every day at 4:00",
+            "18 04:00",
+        ),
+    ],
+    ids=["idle", "both"],
+)
+def test_policy_is_said_in_a_sentence(policy: ResetPolicy, rule: str, end: str) -> None:
+    now = datetime(2026, 11, 17, 12, 0, tzinfo=UTC)
+    ends_at, _ = policy.next_end(SimpleNamespace(updated_at=now, ended_at=None)) or (None, None)
+    forecast = PolicyForecast(
+        policy=policy, setting="default", zone="UTC", ends_at=ends_at, reason=policy.mode
+    )
+    assert command_replies.policy_text(forecast, now).startswith(
+        f"This conversation ends {rule}: at 2026-11-{end} (UTC), if nobody writes before."
+    )
+    later = command_replies.policy_text(forecast, now + timedelta(days=3))
+    assert later.startswith("It has ended:")
+
+
+def test_conversation_without_a_policy_does_not_end() -> None:
+    forecast = PolicyForecast(
+        policy=ResetPolicy("none"), setting="default", zone="UTC", ends_at=None, reason=None
+    )
+    text = command_replies.policy_text(forecast, datetime.now(UTC))
+    assert text == "This conversation does not end by itself."

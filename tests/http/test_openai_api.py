@@ -333,7 +333,7 @@ class TestStoredResponses:
         self, server: ServedGateway, tools: dict[str, Any]
     ) -> None:
         client = server.openai()
-        first = client.responses.create(model="parrot", input=CALL, tools=[FLAT])
+        first: Any = client.responses.create(model="parrot", input=CALL, tools=[FLAT])
         result: Any = {
             "type": "function_call_output", "call_id": first.output[0].call_id, "output": "sunny",
         }  # fmt: skip
@@ -358,7 +358,7 @@ class TestStoredResponses:
 
     def test_response_that_was_taken_back_is_not_there(self, server: ServedGateway) -> None:
         client = server.openai()
-        first = client.responses.create(model="parrot", input="hola")
+        first: Any = client.responses.create(model="parrot", input="hola")
         with server.store() as store:
             key = store.sessions.key(Source("api", first.conversation.id, account="ana"))
             (session,) = store.sessions.find(key=key).items
@@ -382,7 +382,8 @@ class TestErrors:
         with pytest.raises(openai.NotFoundError) as caught:
             server.openai().conversations.create()
         assert "/v1/conversations" in caught.value.message
-        assert "/v1/responses" in caught.value.body["hint"]
+        body: Any = caught.value.body
+        assert "/v1/responses" in body["hint"]
 
     def test_agent_is_listed_as_model(self, server: ServedGateway) -> None:
         assert [model.id for model in server.openai("eve").models.list()] == ["parrot"]

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from tertulia.cli import errors, locations, output, wizard
-from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option
+from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option, program_name
 
 
 @click.group(cls=CommandGroup)
@@ -54,7 +54,7 @@ def init(options: CommandOptions, /, kind: str | None, force: bool, **values: st
     if options.json:
         output.print_json({"config": path})
     else:
-        output.print_text(options, f"Written to {path}. Show it with: tertulia config show")
+        output.print_text(options, f"Written to {path}. Talk with it: {program_name()} chat")
 
 
 @config.command()
@@ -112,7 +112,7 @@ def check(options: CommandOptions) -> None:
         path = locations.config_path(options)
         output.print_text(options, f"There is no file at {path}; the default settings are valid.")
     else:
-        text = f"{loaded.path} is valid. To try the agent and the store: tertulia doctor"
+        text = f"{loaded.path} is valid. To try the agent and the store: {program_name()} doctor"
         output.print_text(options, text)
 
 

@@ -7,6 +7,10 @@ the value nearest to the command is used.
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
+import sys
 from typing import Any, TypeVar
 
 import click
@@ -166,3 +170,16 @@ def _set_json(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 
 def _set_no_color(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     ctx.ensure_object(CommandOptions).no_color |= value
+
+
+def program_name() -> str:
+    """Return the name under which this program can be started again from this folder."""
+    path = sys.argv[0]
+    if os.path.basename(path) == "__main__.py":
+        return "python -m tertulia"
+    name = os.path.basename(path)
+    on_path = shutil.which(name)
+    if on_path is not None and os.path.realpath(on_path) == os.path.realpath(path):
+        return shlex.quote(name)
+    relative = os.path.relpath(path)
+    return shlex.quote(path if relative.startswith(os.pardir) else relative)

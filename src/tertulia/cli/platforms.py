@@ -15,7 +15,7 @@ import click
 
 from tertulia.cli import locations, output, wizard
 from tertulia.cli.errors import NEGATIVE_RESULT
-from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option
+from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option, program_name
 from tertulia.core.source import LOCAL
 from tertulia.core.text import format
 from tertulia.core.text.secret_patterns import hide_secrets
@@ -124,7 +124,7 @@ def add(options: CommandOptions, name: str, account: str) -> None:
         output.print_json({"name": name, "account": account, "identity": identity, "config": path})
         return
     output.print_text(options, f"Connected: {identity}. Written to {path}.")
-    output.print_text(options, _wrap(definition.pairing or _PAIRING))
+    output.print_text(options, _wrap(definition.pairing or _PAIRING.format(program=program_name())))
 
 
 def _ask(
@@ -149,8 +149,8 @@ def _wrap(text: str) -> str:
 
 
 _PAIRING = (
-    "Start it with: tertulia run. Then write to the bot; it answers with a code. Let yourself in"
-    " with: tertulia pair approve CODE --role owner"
+    "Start it with: {program} run. Then write to the bot; it answers with a code. Let yourself in"
+    " with: {program} pair approve CODE --role owner"
 )
 
 

@@ -17,6 +17,7 @@ import msgspec
 from tertulia.agents.agent_options import CommandAgentOptions, ModelOptions
 from tertulia.cli import errors, local_conversation, locations
 from tertulia.cli.format import ago
+from tertulia.cli.options import program_name
 from tertulia.config.schema import AccountSection, AgentSection, Config
 from tertulia.core.message import ASSISTANT, USER, text_of
 from tertulia.core.source import LOCAL
@@ -92,7 +93,7 @@ def greeting_rows(store: Store, config: Config, width: int) -> list[Row]:
     rows = wrap([Segment("bold", "Tertulia"), Segment("", f" · {name} · {location}")], width)
     rows += wrap([Segment("dim", "/help lists the commands, ctrl-D leaves.")], width)
     if config.main_agent.kind == "parrot":
-        rows += wrap([Segment("notice", f"{_PARROT} {_program()} config init")], width)
+        rows += wrap([Segment("notice", f"{_PARROT} {program_name()} config init")], width)
     rows += _describe_conversation(store, width)
     rows += _describe_waiting(store, width)
     return [*rows, ()]
@@ -245,17 +246,4 @@ def _launch_command() -> str:
     """Return the command that started this program."""
     if os.environ.get("MAKELEVEL"):
         return "make run"
-    return display_line(f"{_program()} {shlex.join(sys.argv[1:])}")
-
-
-def _program() -> str:
-    """Return the name under which this program can be started again from this folder."""
-    path = sys.argv[0]
-    if os.path.basename(path) == "__main__.py":
-        return "python -m tertulia"
-    name = os.path.basename(path)
-    on_path = shutil.which(name)
-    if on_path is not None and os.path.realpath(on_path) == os.path.realpath(path):
-        return shlex.quote(name)
-    relative = os.path.relpath(path)
-    return shlex.quote(path if relative.startswith(os.pardir) else relative)
+    return display_line(f"{program_name()} {shlex.join(sys.argv[1:])}")

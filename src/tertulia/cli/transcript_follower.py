@@ -11,6 +11,7 @@ from tertulia.cli import local_conversation
 from tertulia.core.message import ASSISTANT, USER, Message, text_of
 from tertulia.errors import Error
 from tertulia.platforms.terminal.incoming import OtherMessage
+from tertulia.records.session_rows import current_view
 
 if TYPE_CHECKING:
     from tertulia import aio
@@ -62,15 +63,15 @@ class TranscriptFollower:
         session = store.sessions.current(key)
         if session is None:
             return []
+        # The last one of the log, also if /undo hides it: what /redo restores is no news.
+        last_seq = store.context.read(lambda tx: current_view(tx, session.id).last_seq)
         newest = store.transcript(session.id).entries(newest=_NEWEST)
-        if session.id != self._session_id:
-            # Another session was begun or resumed: its older messages are no news.
-            older = [
-                message.seq for message in newest if looked_at is None or message.at < looked_at
-            ]
-            self._session_id, self._last_seq = session.id, max(older, default=0)
-        news = [message for message in newest if message.seq > self._last_seq]
-        self._last_seq = max((message.seq for message in news), default=self._last_seq)
+        if session.id == self._session_id:
+            news = [message for message in newest if message.seq > self._last_seq]
+        else:  # another session was begun or resumed: its older messages are no news
+            news = [message for message in newest if looked_at and message.at >= looked_at]
+        self._session_id = session.id
+        self._last_seq = max([last_seq, *(message.seq for message in news)])
         others = (self._other_message(message, newest) for message in news)
         return [message for message in others if message is not None]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
@@ -9,7 +10,7 @@ import shlex
 import click
 
 from tertulia.cli import locations, output
-from tertulia.cli.options import CommandOptions
+from tertulia.cli.options import CommandOptions, program_name
 from tertulia.errors import ConfigError
 from tertulia.private_files import make_private_folder
 
@@ -53,6 +54,7 @@ def create_config(options: CommandOptions, *, is_forced: bool = False) -> str:
         if not output.ask_yes_no(f"There is already a configuration at {path}. Replace it?"):
             raise _exists_error(path)
         is_forced = True
+    _require_writable(path)
     output.print_text(options, "A few questions create the configuration.")
     kind = click.prompt(
         "Which agent answers? parrot needs no key and shows the input that a model would get",
@@ -136,19 +138,32 @@ def write_config(path: str, text: str, *, is_forced: bool = False) -> None:
     except FileExistsError:
         raise _exists_error(path) from None
     except OSError as problem:
-        raise ConfigError(
-            f"{path} cannot be written: {problem.strerror}.",
-            hint="Choose another path with --config or TERTULIA_CONFIG.",
-            field="config",
-        ) from problem
+        raise _write_error(path, str(problem.strerror)) from problem
     with open(number, "w", encoding="utf-8") as stream:
         stream.write(text)
+
+
+def _require_writable(path: str) -> None:
+    """Raise ConfigError if the file cannot be written, before anybody answers questions for it."""
+    place = os.path.abspath(path)
+    while not os.path.exists(place):
+        place = os.path.dirname(place)
+    if not os.access(place, os.W_OK):
+        raise _write_error(path, os.strerror(errno.EACCES))
+
+
+def _write_error(path: str, reason: str) -> ConfigError:
+    return ConfigError(
+        f"{path} cannot be written: {reason}.",
+        hint="Choose another path with --config or TERTULIA_CONFIG.",
+        field="config",
+    )
 
 
 def _exists_error(path: str) -> ConfigError:
     return ConfigError(
         f"There is already a configuration at {path}.",
-        hint="Show it with: tertulia config show. Overwrite it with --force.",
+        hint=f"Show it with: {program_name()} config show. Overwrite it with --force.",
         field="config",
     )
 

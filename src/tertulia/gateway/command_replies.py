@@ -8,6 +8,7 @@ from datetime import datetime, tzinfo
 from typing import Final
 
 from tertulia.core.message import ASSISTANT, USER, Message, from_json, text_of
+from tertulia.core.policy import PolicyForecast
 from tertulia.core.session import Session
 from tertulia.core.source import Source
 from tertulia.core.text import search_terms
@@ -88,6 +89,32 @@ def last_exchange_text(messages: Sequence[Message], zone: tzinfo, now: datetime)
     question, *answers = shown[numbers[-1] :]
     texts = [text_of(answer.body) for answer in answers] or ["(There is no answer yet.)"]
     return "\n\n".join([history_text([question], zone, now), *texts])
+
+
+def policy_text(forecast: PolicyForecast, now: datetime) -> str:
+    """Return when a conversation ends by itself, as a person would say it."""
+    policy, rules = forecast.policy, []
+    if policy.mode in ("idle", "both"):
+        rules.append(f"when nobody has written for {_duration(policy.idle_minutes)}")
+    if policy.mode in ("daily", "both"):
+        rules.append(f"every day at {policy.at_hour}:00")
+    if not rules or forecast.ends_at is None:
+        return "This conversation does not end by itself."
+    if forecast.ends_at <= now:
+        return "It has ended: your next message begins a new conversation. /resume 1 goes back."
+    time = f"{forecast.ends_at:%Y-%m-%d %H:%M} ({forecast.zone})"
+    return (
+        f"This conversation ends {' and '.join(rules)}: at {time}, if nobody writes before."
+        " The next message then begins a new one, and /resume 1 goes back."
+    )
+
+
+def _duration(minutes: int) -> str:
+    for size, unit in ((1440, "day"), (60, "hour"), (1, "minute")):
+        count, rest = divmod(minutes, size)
+        if count and not rest:
+            return f"1 {unit}" if count == 1 else f"{count} {unit}s"
+    return f"{minutes} minutes"
 
 
 def first_words_of_difference(more: Sequence[Message], fewer: Sequence[Message]) -> str:

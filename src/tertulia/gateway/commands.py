@@ -404,7 +404,8 @@ def _budgets_left(context: CommandContext, session: Session) -> str:
 
 
 def _policy(context: CommandContext, argument: str) -> CommandReply:
-    return CommandReply(context.store.sessions.explain(context.session().id).splitlines()[-1])
+    forecast = context.store.sessions.forecast(context.session().id)
+    return CommandReply(command_replies.policy_text(forecast, context.store.now()))
 
 
 def _stop(context: CommandContext, argument: str) -> CommandReply:
@@ -544,7 +545,8 @@ def _cost(session: Session) -> str:
     usage = session.usage
     if usage.cost_status == "included":
         return ", nothing to pay"
-    if usage.cost_usd is None:
+    is_unknown = usage.cost_status == "unknown" and not usage.cost_usd
+    if usage.cost_usd is None or is_unknown:
         return ", cost unknown" if usage.total else ""
     mark = {"actual": "", "unknown": "at least "}.get(usage.cost_status or "", "about ")
     return f", {mark}{format.format_dollars(usage.cost_usd)}"
