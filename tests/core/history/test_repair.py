@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from tertulia.core.history.formats import Format
 from tertulia.core.history.repair import INTERRUPTED_RESULT
 from tertulia.records.transcript.transcript import Transcript
 from tests.core.history.messages import add_row, answer, ask, calls, result
@@ -139,3 +142,15 @@ def test_early_result_with_an_id_comes_before_one_without(transcript: Transcript
     unnamed = {"role": "tool", "content": "whose?"}
     transcript.extend([ask(), result("a", "early"), calls("a"), unnamed, answer()])
     assert transcript.history()[2] == result("a", "early")
+
+
+@pytest.mark.parametrize("arguments", ["null", "[1]", "5", '"x"', "{", [1], 5])
+@pytest.mark.parametrize("form", ["openai", "responses"])
+def test_arguments_of_a_call_are_always_an_object(
+    transcript: Transcript, arguments: object, form: Format
+) -> None:
+    made = {"id": "t1", "type": "function", "function": {"name": "read", "arguments": arguments}}
+    transcript.extend([ask(), {**answer(None), "tool_calls": [made]}, result("t1")])
+    call = transcript.history(format=form)[1]
+    function = call if form == "responses" else call["tool_calls"][0]["function"]
+    assert isinstance(json.loads(function["arguments"]), dict)

@@ -80,13 +80,12 @@ def replace_invalid(text: str) -> str:
     return text if text.isascii() and "\x00" not in text else _INVALID.sub("\ufffd", text)
 
 
-def is_json(text: str) -> bool:
-    """Return whether every JSON parser accepts a text."""
+def is_json_object(text: str) -> bool:
+    """Return whether every JSON parser reads a text as an object, if it allows the nesting."""
     try:
-        _decode(text)
+        return isinstance(_decode(text), dict)
     except (ValueError, RecursionError):
         return False
-    return True
 
 
 def parse_object(text: str) -> dict[str, Any] | None:

@@ -33,7 +33,7 @@ import msgspec
 
 from tertulia.core.history.content import (
     has_content,
-    is_json,
+    is_json_object,
     make_json_safe,
     replace_invalid,
 )
@@ -230,7 +230,7 @@ def is_legal_call(call: dict[str, Any]) -> bool:
     if not (type(name) is type(arguments) is type(call_id) is str) or not arguments:
         return False
     is_named = tool_name(name) == name and call_id != "" and call.get("type") == "function"
-    return is_named and (arguments == "{}" or is_json(arguments))
+    return is_named and (arguments == "{}" or is_json_object(arguments))
 
 
 def _repair_call(call: dict[str, Any], call_id: str) -> dict[str, Any]:
@@ -252,10 +252,11 @@ def _repair_call(call: dict[str, Any], call_id: str) -> dict[str, Any]:
 
 
 def _arguments_text(arguments: object) -> str:
-    """Return the arguments of a call as JSON text; servers refuse the request for anything else."""
+    """Return the arguments of a call as a JSON object; servers refuse the request for others."""
     if arguments is None or (isinstance(arguments, str) and not has_content(arguments)):
         return "{}"
     if isinstance(arguments, str):
         text = replace_invalid(arguments)
-        return text if is_json(text) else json.dumps({"arguments": text}, ensure_ascii=False)
-    return json.dumps(make_json_safe(arguments), ensure_ascii=False)
+    else:
+        text = json.dumps(make_json_safe(arguments), ensure_ascii=False)
+    return text if is_json_object(text) else json.dumps({"arguments": text}, ensure_ascii=False)
