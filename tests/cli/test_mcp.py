@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+import tertulia
 from tertulia.cli import main
-from tests.cli.conftest import CommandLine
+from tests.cli.conftest import CommandLine, run
 from tests.mcp.test_servers import HOSTILE
 
 
@@ -71,3 +73,26 @@ def test_mistakes_are_told(
     result = CliRunner().invoke(main, ["mcp", *arguments])
     assert result.exit_code != 0
     assert words in result.stderr
+
+
+@pytest.mark.check
+def test_without_a_command_the_store_itself_is_served(tmp_path: Path) -> None:
+    messages: list[dict[str, Any]] = [
+        {"id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18"}},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/list"},
+        {"id": 3, "method": "tools/call", "params": {"name": "say", "arguments": {"text": "Hi"}}},
+    ]
+    lines = "".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages)
+    place = str(tmp_path / "talk.db")
+    served = run("--store", place, "mcp", input=lines)
+    assert served.returncode == 0, served.stderr
+    replies = {
+        reply["id"]: reply["result"] for reply in map(json.loads, served.stdout.splitlines())
+    }
+    assert replies[1]["serverInfo"]["name"] == "tertulia"
+    assert "transcript_read" in {tool["name"] for tool in replies[2]["tools"]}
+    assert replies[3]["isError"] is False
+    with tertulia.open(place) as store:
+        (session,) = store.sessions.find().items
+        assert store.transcript(session.id).load()[0]["content"] == "Hi"

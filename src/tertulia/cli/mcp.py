@@ -23,11 +23,22 @@ if TYPE_CHECKING:
     from tertulia.records.mcp_pins import PinnedTools
 
 _SECONDS = 60.0
+_OWN_ADDRESS = "http://127.0.0.1/mcp"  # of the application in this process
 
 
-@click.group(cls=CommandGroup)
-def mcp() -> None:
-    """Add and check MCP servers, and accept their tools."""
+@click.group(cls=CommandGroup, invoke_without_command=True, no_args_is_help=False)
+@click.pass_context
+def mcp(ctx: click.Context) -> None:
+    """Serve the store to an MCP client on standard input and output, or manage MCP servers.
+
+    Without a command, this process is itself a gateway without platforms, with the rights of the
+    owner; `tertulia mcp serve` passes everything on to a gateway that runs.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    import asyncio
+
+    asyncio.run(_serve_store(ctx.obj))
 
 
 @mcp.command()
@@ -164,6 +175,38 @@ def serve(options: CommandOptions, url: str | None) -> None:
     address = url or f"http://{http.host}:{http.port}"
     secret = os.environ.get("TERTULIA_TOKEN") or _owner_secret()
     asyncio.run(serve_stdio(f"{address.rstrip('/')}/mcp", secret))
+
+
+async def _serve_store(options: CommandOptions) -> None:
+    """Run a gateway without platforms until the input ends, and pass the messages to it."""
+    import asyncio
+    import secrets
+
+    import httpx2
+
+    from tertulia.cli import serve as serving
+    from tertulia.config.build import build_agents
+    from tertulia.gateway.logging_setup import configured_logging
+    from tertulia.http.app import application
+    from tertulia.http.settings import NO_TOKEN, HttpSettings, Token
+    from tertulia.mcp.stdio_bridge import serve_stdio
+
+    config = locations.load_config(options).config
+    agents = build_agents(config, locations.data_folder())
+    secret = secrets.token_urlsafe(32)
+    http = HttpSettings(tokens=(Token(name=NO_TOKEN, role="owner", secret=secret),))
+    async with serving.open_store(options, config) as store:
+        gateway = serving.build_gateway(config, store, agents, [])
+        transport = httpx2.ASGITransport(app=application(gateway, http))
+        # Standard output is the protocol's: the log goes to a file.
+        log_settings = serving.chat_log(config.log)
+        with configured_logging(log_settings, store.sync.redactor, is_quiet=True):
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(gateway.run())
+                try:
+                    await serve_stdio(_OWN_ADDRESS, secret, transport=transport)
+                finally:
+                    gateway.stop()
 
 
 def _owner_secret() -> str:

@@ -65,27 +65,9 @@ async def serve_gateway(
     Raise the problem that ended the terminal, if there was one.
     """
     from tertulia.cli.transcript_follower import TranscriptFollower
-    from tertulia.config.build import build_describer
-    from tertulia.gateway.app import Gateway
-    from tertulia.gateway.logging_setup import LoggedAgent, configured_logging
+    from tertulia.gateway.logging_setup import configured_logging
 
-    if sys.platform == "linux":
-        from tertulia.processes.supervisor import refuse_inspection
-
-        refuse_inspection()
-    logged = agents.map(LoggedAgent)
-    gateway = Gateway(
-        store,
-        logged.main.agent,
-        adapters,
-        settings=config.gateway_settings,
-        flush=_memory_flush(config, store, logged),
-        folder=os.path.join(locations.data_folder(), "schedules"),
-        processes=_process_registry(config, store),
-        describer=build_describer(config),
-        mcp=_mcp_servers(config, store),
-        agents=logged,
-    )
+    gateway = build_gateway(config, store, agents, adapters)
     log_settings = config.log if terminal is None else chat_log(config.log)
     with configured_logging(log_settings, store.sync.redactor, is_quiet=terminal is not None):
         _stop_at_signals(gateway)
@@ -106,6 +88,33 @@ async def serve_gateway(
                     await task
     if terminal is not None and terminal.problem is not None:
         raise terminal.problem
+
+
+def build_gateway(
+    config: Config, store: aio.Store, agents: AgentTable, adapters: list[Adapter]
+) -> Gateway:
+    """Return the gateway of the configuration; other programs of the user cannot inspect it."""
+    from tertulia.config.build import build_describer
+    from tertulia.gateway.app import Gateway
+    from tertulia.gateway.logging_setup import LoggedAgent
+
+    if sys.platform == "linux":
+        from tertulia.processes.supervisor import refuse_inspection
+
+        refuse_inspection()
+    logged = agents.map(LoggedAgent)
+    return Gateway(
+        store,
+        logged.main.agent,
+        adapters,
+        settings=config.gateway_settings,
+        flush=_memory_flush(config, store, logged),
+        folder=os.path.join(locations.data_folder(), "schedules"),
+        processes=_process_registry(config, store),
+        describer=build_describer(config),
+        mcp=_mcp_servers(config, store),
+        agents=logged,
+    )
 
 
 def _memory_flush(config: Config, store: aio.Store, agents: AgentTable) -> Flush | None:

@@ -1,4 +1,4 @@
-"""A bridge from standard input and output to `POST /mcp` of a running gateway."""
+"""A bridge from standard input and output to `POST /mcp` of a gateway."""
 
 from __future__ import annotations
 
@@ -23,8 +23,13 @@ async def serve_stdio(
     *,
     source: BinaryIO | None = None,
     target: BinaryIO | None = None,
+    transport: httpx2.AsyncBaseTransport | None = None,
 ) -> None:
-    """Pass each message on, and write the replies, until the input ends."""
+    """Pass each message on, and write the replies, until the input ends.
+
+    With `transport` the requests take another way than the network, for example to an
+    application in this process.
+    """
     import httpx2
 
     lines, output = source or sys.stdin.buffer, target or sys.stdout.buffer
@@ -33,7 +38,9 @@ async def serve_stdio(
         headers["Authorization"] = f"Bearer {secret}"
     limit = asyncio.Semaphore(_MAX_AT_ONCE)
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=None, follow_redirects=False) as client,
+        httpx2.AsyncClient(
+            headers=headers, timeout=None, follow_redirects=False, transport=transport
+        ) as client,
         asyncio.TaskGroup() as tasks,
     ):
         while line := await asyncio.to_thread(lines.readline, MAX_MESSAGE):
