@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import tertulia
 from tertulia import ConfigError, NotAStore, Settings, Source, Store, StoreError
 from tertulia import store as store_module
+from tertulia.records.store_context import StoreContext
 from tertulia.testing import FakeClock
 
 ANA = Source("telegram", "42", user_id="42", user_name="Ana")
@@ -106,3 +108,46 @@ def test_wrong_argument_of_open_is_named(tmp_path: Path, name: str, value: objec
         tertulia.open(tmp_path / "talk.db", **arguments)
     assert caught.value.field == name
     assert not (tmp_path / "talk.db").exists()
+
+
+def public_methods(store: Store) -> Iterator[tuple[str, Callable[..., Any]]]:
+    records = [value for name, value in vars(store).items() if not name.startswith("_")]
+    for record in (store, store.transcript("20261117_120000_00000000"), *records):
+        for name, method in inspect.getmembers(record, inspect.ismethod):
+            if not name.startswith("_") and type(record) is not StoreContext:
+                yield f"{type(record).__name__}.{name}", method
+
+
+def test_every_public_method_checks_its_arguments(store: Store) -> None:
+    unchecked = set()
+    for name, method in public_methods(store):
+        for parameter in inspect.signature(method).parameters.values():
+            try:
+                method(**{parameter.name: object()})
+            except ConfigError as error:
+                is_checked = error.field == parameter.name
+            except TypeError:  # another argument is missing, so this one was passed on
+                is_checked = "Any" in parameter.annotation or parameter.annotation == "Progress"
+            else:
+                is_checked = False
+            if not is_checked:
+                unchecked.add(f"{name}({parameter})")
+    assert unchecked == set()
+
+
+def test_wrong_argument_is_the_same_error_on_both_databases(where: str) -> None:
+    with tertulia.open(where) as store:
+        calls: list[Callable[[], object]] = [
+            lambda: store.sessions.get(5),  # type: ignore[arg-type]
+            lambda: store.sessions.find(limit="many"),  # type: ignore[arg-type]
+            lambda: store.turn(ANA, 5),  # type: ignore[arg-type]
+            lambda: store.turn(ANA, "x", message_id=object()),  # type: ignore[arg-type]
+            lambda: store.transcript([]).load(),  # type: ignore[arg-type]
+            lambda: store.people.find(limit=-1),
+            lambda: store.media.put("a\0b"),
+        ]
+        for call in calls:
+            with pytest.raises(ConfigError) as caught:
+                call()
+            assert caught.value.hint
+            assert not caught.value.retryable

@@ -8,6 +8,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
+from tertulia.core.arguments import checks_arguments
 from tertulia.core.clock import Clock
 from tertulia.core.session import Page, Session
 from tertulia.core.settings import Settings
@@ -32,6 +33,7 @@ def open(
     return Store(where, settings=settings, clock=clock)
 
 
+@checks_arguments
 class Store:
     """The conversations in one database."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -254,3 +254,15 @@ def test_forecast_names_the_setting_and_the_time() -> None:
     assert (terminal.setting, terminal.ends_at) == ("platforms.local", None)
     ended = SessionStub(quiet.updated_at, quiet.updated_at)
     assert policies.forecast("telegram", "dm", ended, zone=UTC).ends_at is None
+
+
+@pytest.mark.parametrize("policies", [None, 5, [ResetPolicy()]])
+def test_policies_by_name_must_be_a_mapping(policies: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^platforms is "):
+        Policies(platforms=policies)
+
+
+@pytest.mark.parametrize("fields", [{"at_hour": 4.0}, {"notify": "yes"}])
+def test_policy_fields_have_one_type(fields: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        ResetPolicy(**fields)

@@ -160,3 +160,9 @@ class TestHomeChannel:
     def test_chat_is_required(self) -> None:
         with pytest.raises(ConfigError, match="no chat id"):
             HomeChannel("")
+
+
+@pytest.mark.parametrize("chat_id", [object(), ["42"], True, 4.2])
+def test_home_channel_id_is_text_or_an_integer(chat_id: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^chat_id is "):
+        HomeChannel(chat_id)

@@ -59,3 +59,10 @@ def test_long_value_is_shortened_in_the_message() -> None:
     with pytest.raises(ConfigError) as caught:
         validate.text("name", value)
     assert len(str(caught.value)) < 120
+
+
+def test_choice_must_be_an_allowed_word() -> None:
+    validate.choice("state", "done", ("waiting", "done"))
+    with pytest.raises(ConfigError, match="Allowed: waiting, done") as caught:
+        validate.choice("state", "asleep", ("waiting", "done"))
+    assert caught.value.field == "state"

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from tertulia.core import validate
+from tertulia.core.text.excerpt import short_repr
 from tertulia.errors import ConfigError
 
 Per = Literal["session", "person", "platform", "everyone"]
@@ -35,11 +36,9 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     only: str | None = None
 
     def __post_init__(self) -> None:
-        for name, value, allowed in (("per", self.per, PERS), ("period", self.period, PERIODS)):
-            if value not in allowed:
-                raise ConfigError(
-                    f"{name} is {value!r}.", hint=f"Allowed: {', '.join(allowed)}.", field=name
-                )
+        validate.choice("per", self.per, PERS)
+        validate.choice("period", self.period, PERIODS)
+        validate.text("only", self.only, optional=True)
         if self.usd is None and self.tokens is None:
             raise ConfigError("The budget has no limit.", hint="Give usd, tokens, or both.")
         for name, limit in (("usd", self.usd), ("tokens", self.tokens)):
@@ -48,7 +47,9 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
             validate.number(name, limit)
             if limit < 0:
                 raise ConfigError(
-                    f"{name} is {limit!r}.", hint="Give 0 or more; 0 allows nothing.", field=name
+                    f"{name} is {short_repr(limit)}.",
+                    hint="Give 0 or more; 0 allows nothing.",
+                    field=name,
                 )
 
     def reached_limit(self, tokens: int, dollars: float) -> str | None:

@@ -45,8 +45,15 @@ class UtcClock(NamedTuple):
         now: object = self.clock.now()  # callers without a type checker may return anything
         if not isinstance(now, datetime) or now.tzinfo is None:
             raise ConfigError(
-                f"The clock of this store returned {now!r}, which has no time zone.",
+                f"The clock of this store returned {short_repr(now)}, which has no time zone.",
                 hint="Return an aware datetime from now(), such as datetime.now(UTC).",
                 field="clock",
             )
-        return now.astimezone(UTC)
+        try:
+            return now.astimezone(UTC)
+        except OverflowError as problem:
+            raise ConfigError(
+                f"The clock of this store returned {short_repr(now)}, which UTC cannot express.",
+                hint="Return the current time from now(), such as datetime.now(UTC).",
+                field="clock",
+            ) from problem

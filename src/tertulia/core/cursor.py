@@ -7,6 +7,7 @@ import binascii
 
 import msgspec
 
+from tertulia.core.text.excerpt import short_repr
 from tertulia.errors import ConfigError
 
 
@@ -24,7 +25,7 @@ def decode(cursor: str, length: int) -> list[int]:
         position = []
     if len(position) != length or any(abs(number) > 2**63 - 1 for number in position):
         raise ConfigError(
-            f"Invalid cursor {cursor!r} for this list.",
+            f"Invalid cursor {short_repr(cursor)} for this list.",
             hint="Use the 'next' value of the previous page, or no cursor to start again.",
             field="cursor",
         )

@@ -15,6 +15,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from tertulia.core import validate
+from tertulia.core.text.excerpt import short_repr
 from tertulia.errors import ConfigError
 
 Mode = Literal["none", "idle", "daily", "both"]
@@ -52,22 +54,20 @@ class ResetPolicy(msgspec.Struct, frozen=True):
     notify: bool = True
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
+        validate.choice("mode", self.mode, MODES)
+        if type(self.at_hour) is not int or self.at_hour not in range(24):
             raise ConfigError(
-                f"mode is {self.mode!r}.", hint=f"Allowed: {', '.join(MODES)}.", field="mode"
-            )
-        if isinstance(self.at_hour, bool) or self.at_hour not in range(24):
-            raise ConfigError(
-                f"at_hour is {self.at_hour!r}.",
+                f"at_hour is {short_repr(self.at_hour)}.",
                 hint="Allowed: a whole hour from 0 to 23.",
                 field="at_hour",
             )
         if not _is_duration(self.idle_minutes):
             raise ConfigError(
-                f"idle_minutes is {self.idle_minutes!r}.",
+                f"idle_minutes is {short_repr(self.idle_minutes)}.",
                 hint='Allowed: a number of minutes above 0. To never end a session: mode="none".',
                 field="idle_minutes",
             )
+        validate.instance("notify", self.notify, bool, "True or False")
 
     def decide(
         self, session: SessionTimes, now: datetime, *, zone: tzinfo | None = None
@@ -167,11 +167,15 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         fields: list[tuple[str, object]] = [("default", self.default)]
         for field, policies in (("platforms", self.platforms), ("chat_types", self.chat_types)):
-            fields += [(f"{field}[{name!r}]", policy) for name, policy in policies.items()]
+            example = "a dict, for example {'telegram': ResetPolicy('none')}"
+            validate.instance(field, policies, Mapping, example)
+            fields += [
+                (f"{field}[{short_repr(name)}]", policy) for name, policy in policies.items()
+            ]
         for field, policy in fields:
             if not isinstance(policy, ResetPolicy):
                 raise ConfigError(
-                    f"The policy {field} is {policy!r}.",
+                    f"The policy {field} is {short_repr(policy)}.",
                     hint='Give a ResetPolicy, for example ResetPolicy("idle", idle_minutes=120).',
                     field=field,
                 )

@@ -16,6 +16,7 @@ from tertulia.core.budget import Budget
 from tertulia.core.policy import Policies
 from tertulia.core.retention import Retention
 from tertulia.core.target import HomeChannel
+from tertulia.core.text.excerpt import short_repr
 from tertulia.errors import ConfigError
 
 Durability = Literal["safe", "fast"]
@@ -27,6 +28,7 @@ FilePath = Annotated[str, Meta(extra={"is_path": True})]
 """A path; in the configuration file, a relative one starts at the folder of that file."""
 
 
+_LONGEST = 10_000_000  # seconds or hours: a time so far from now can still be written
 _FLAGS = ("group_sessions_per_user", "thread_sessions_shared", "redact_pii", "remember")
 
 
@@ -75,21 +77,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     retention: Retention = Retention()
 
     def __post_init__(self) -> None:
-        if self.durability not in ("safe", "fast"):
-            raise ConfigError(
-                f"durability is {self.durability!r}.",
-                hint="Allowed: safe, fast.",
-                field="durability",
-            )
+        validate.choice("durability", self.durability, ("safe", "fast"))
         if not self.agent:
             raise ConfigError("agent is empty.", hint="Give a name, such as main.", field="agent")
         self._check_types()
         for name in ("lease_seconds", "protection_hours", "busy_seconds"):
             validate.number(name, getattr(self, name))
-            if not getattr(self, name) > 0:
+            if not 0 < getattr(self, name) <= _LONGEST:
                 raise ConfigError(
-                    f"{name} is {getattr(self, name)!r}.",
-                    hint="Give a number above 0.",
+                    f"{name} is {short_repr(getattr(self, name))}.",
+                    hint=f"Give a number above 0 and at most {_LONGEST:,}.",
                     field=name,
                 )
         if self.zone is not None:
@@ -102,6 +99,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         for name in _FLAGS:
             validate.instance(name, getattr(self, name), bool, "True or False")
         validate.collection("platforms", self.platforms)
+        for platform in self.platforms:
+            validate.text("platforms", platform)
         validate.collection("budgets", self.budgets)
         are_budgets = all(isinstance(budget, Budget) for budget in self.budgets)
         guard: object = self.has_active_processes
@@ -123,7 +122,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         )
         for name, value, is_valid, example in checks:
             if not is_valid:
-                raise ConfigError(f"{name} is {value!r}.", hint=f"Give {example}.", field=name)
+                raise ConfigError(
+                    f"{name} is {short_repr(value)}.", hint=f"Give {example}.", field=name
+                )
 
     @property
     def protection(self) -> timedelta:
@@ -137,7 +138,7 @@ def require_zone(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as problem:
         raise ConfigError(
-            f"There is no time zone {name!r}.",
+            f"There is no time zone {short_repr(name)}.",
             hint="Give an IANA name, such as Europe/Madrid or UTC.",
             field="zone",
         ) from problem

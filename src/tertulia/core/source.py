@@ -16,6 +16,7 @@ CHAT_TYPES = ("dm", "group", "channel", "thread")
 
 _ALWAYS = ("chat_name", "chat_type", "user_id", "user_name", "thread_id", "chat_topic")
 _WHEN_SET = ("account", "user_id_alt", "chat_id_alt", "agent")
+_ID_BITS = 128  # UUIDs and the numbers of every platform
 # Fields that must be text, and their value if none was passed.
 _TEXT_DEFAULTS: tuple[tuple[str, str | None], ...] = (
     ("chat_id", ""),
@@ -70,7 +71,7 @@ class Source(_Details, frozen=True):
         platform: object = self.platform  # callers without a type checker may pass anything
         if not isinstance(platform, str) or not platform:
             raise ConfigError(
-                f"The platform of a source must be text, not {self.platform!r}.",
+                f"The platform of a source must be text, not {short_repr(self.platform)}.",
                 hint="Give a name such as 'telegram' or 'local'.",
                 field="platform",
             )
@@ -162,14 +163,19 @@ class Source(_Details, frozen=True):
         return cls(LOCAL, "cli", chat_name="CLI terminal")
 
 
+def is_integer_id(value: object) -> bool:
+    """Return whether a value is an id in the form of an integer, with at most 128 bits."""
+    return isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= _ID_BITS
+
+
 def _as_text(name: str, value: object) -> str | None:
-    if value is None or value == "":
+    if value is None or (isinstance(value, str) and value == ""):
         return None
     if isinstance(value, StoredChatType):
         return value
     if isinstance(value, str):
         return str.__str__(value)  # without the methods of a subclass, such as an enumeration's
-    if isinstance(value, int) and not isinstance(value, bool):
+    if is_integer_id(value):
         return str(value)
     raise ConfigError(
         f"The {name} of a source is {short_repr(value)}.",

@@ -16,8 +16,10 @@ from typing import NoReturn, Self
 import msgspec
 from msgspec.structs import force_setattr
 
+from tertulia.core import validate
 from tertulia.core.keys import escape, unescape
 from tertulia.core.source import LOCAL, Source
+from tertulia.core.text.excerpt import short_repr
 from tertulia.errors import ConfigError
 
 ORIGIN = "origin"
@@ -40,9 +42,11 @@ class HomeChannel(msgspec.Struct, frozen=True):
     account: str = ""
 
     def __post_init__(self) -> None:
-        force_setattr(self, "chat_id", _as_id(self.chat_id) or "")
+        validate.text("name", self.name, optional=True)
+        validate.text("account", self.account)
+        force_setattr(self, "chat_id", _as_id("chat_id", self.chat_id) or "")
         force_setattr(self, "name", self.name or "Home")
-        force_setattr(self, "thread_id", _as_id(self.thread_id))
+        force_setattr(self, "thread_id", _as_id("thread_id", self.thread_id))
         if not self.chat_id:
             raise ConfigError(
                 "The home channel has no chat id.",
@@ -61,11 +65,11 @@ class Target(msgspec.Struct, frozen=True):
     is_explicit: bool = False
 
     def __post_init__(self) -> None:
-        force_setattr(self, "chat_id", _as_id(self.chat_id))
-        force_setattr(self, "thread_id", _as_id(self.thread_id))
+        force_setattr(self, "chat_id", _as_id("chat_id", self.chat_id))
+        force_setattr(self, "thread_id", _as_id("thread_id", self.thread_id))
         if self.thread_id and not (self.chat_id or self.is_origin):
             raise ConfigError(
-                f"The target names the thread {self.thread_id!r} but no chat.",
+                f"The target names the thread {short_repr(self.thread_id)} but no chat.",
                 hint="Write platform:chat:thread.",
                 field="chat_id",
             )
@@ -112,7 +116,7 @@ def _match_platform(name: str, text: str, origin: Source | None, platforms: Coll
 
     nearest = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
     if nearest:
-        return _refuse(text, f"Did you mean {by_lower[nearest[0]]!r}? {_FORMS}")
+        return _refuse(text, f"Did you mean {short_repr(by_lower[nearest[0]])}? {_FORMS}")
     return _refuse(text, f"Known: {', '.join(by_lower)}. {_FORMS}")
 
 
@@ -124,8 +128,11 @@ def _unescape(part: str, text: str) -> str:
 
 
 def _refuse(text: str, hint: str) -> NoReturn:
-    raise ConfigError(f"Invalid target {text!r}.", hint=hint, field="target")
+    raise ConfigError(f"Invalid target {short_repr(text)}.", hint=hint, field="target")
 
 
-def _as_id(value: object) -> str | None:
-    return None if value is None or value == "" else str(value)
+def _as_id(name: str, value: object) -> str | None:
+    if value is None or (isinstance(value, str) and value == ""):
+        return None
+    validate.identifier(name, value)
+    return str(value)

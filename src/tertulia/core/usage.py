@@ -7,6 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from tertulia.core import validate
+from tertulia.core.text.excerpt import short_repr
 from tertulia.errors import ConfigError
 
 CostStatus = Literal["unknown", "estimated", "actual", "included"]
@@ -50,19 +52,15 @@ class Usage(_CallDetails, frozen=True):
     def __post_init__(self) -> None:
         if not self._has_valid_counts():
             self._refuse_counts()
-        if self.cost_status is not None and self.cost_status not in STATUSES:
-            raise ConfigError(
-                f"cost_status is {self.cost_status!r}.",
-                hint=f"Allowed: {', '.join(STATUSES)}.",
-                field="cost_status",
-            )
+        if self.cost_status is not None:
+            validate.choice("cost_status", self.cost_status, STATUSES)
         texts: tuple[object, ...] = (self.model, self.provider, self.base_url, self.cost_source)
         for text in texts:
             if text is not None and not isinstance(text, str):
                 self._refuse_texts()
         if self.cost_usd is not None and not _is_money(self.cost_usd):
             raise ConfigError(
-                f"cost_usd is {self.cost_usd!r}.",
+                f"cost_usd is {short_repr(self.cost_usd)}.",
                 hint="Give dollars, 0 or more, or None if the cost is unknown.",
                 field="cost_usd",
             )
@@ -90,14 +88,16 @@ class Usage(_CallDetails, frozen=True):
                 continue
             if type(count) is not int or not 0 <= count < _COUNT_LIMIT:
                 raise ConfigError(
-                    f"{name} is {count!r}.", hint="Give a count of tokens, 0 or more.", field=name
+                    f"{name} is {short_repr(count)}.",
+                    hint="Give a count of tokens, 0 or more.",
+                    field=name,
                 )
 
     def _refuse_texts(self) -> None:
         for name in _TEXTS:
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
-                raise ConfigError(f"{name} is {value!r}.", hint="Give text.", field=name)
+                raise ConfigError(f"{name} is {short_repr(value)}.", hint="Give text.", field=name)
 
     @property
     def total(self) -> int:

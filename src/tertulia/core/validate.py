@@ -7,10 +7,10 @@ the name of the argument as `field`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from tertulia.core.source import Source
+from tertulia.core.source import Source, is_integer_id
 from tertulia.core.text.excerpt import short_repr
 from tertulia.errors import ConfigError
 
@@ -37,6 +37,22 @@ def text(name: str, value: object, *, optional: bool = False) -> None:
         raise ConfigError(f"{name} is {short_repr(value)}.", hint="Give text.", field=name)
 
 
+def identifier(name: str, value: object) -> None:
+    """Raise `ConfigError` unless the value is an id: text or an integer."""
+    if not isinstance(value, str) and not is_integer_id(value):
+        raise ConfigError(
+            f"{name} is {short_repr(value)}.", hint="Give text or an integer.", field=name
+        )
+
+
+def choice(name: str, value: object, allowed: Sequence[str]) -> None:
+    """Raise `ConfigError` unless the value is one of the allowed words."""
+    if not isinstance(value, str) or value not in allowed:
+        raise ConfigError(
+            f"{name} is {short_repr(value)}.", hint=f"Allowed: {', '.join(allowed)}.", field=name
+        )
+
+
 def integer(name: str, value: object, least: int, most: int | None = None) -> None:
     """Raise `ConfigError` unless the value is an integer within the bounds."""
     is_integer = isinstance(value, int) and not isinstance(value, bool)
@@ -47,9 +63,19 @@ def integer(name: str, value: object, least: int, most: int | None = None) -> No
 
 
 def number(name: str, value: object) -> None:
-    """Raise `ConfigError` unless the value is a number other than NaN."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value):
+    """Raise `ConfigError` unless the value is a number other than NaN that a float can hold."""
+    if not is_number(value):
         raise ConfigError(f"{name} is {short_repr(value)}.", hint="Give a number.", field=name)
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value is a number other than NaN, one that a float can hold."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    try:
+        return not math.isnan(value)
+    except OverflowError:
+        return False
 
 
 def aware_datetime(name: str, value: object) -> None:

@@ -14,6 +14,7 @@ import msgspec
 
 from tertulia.core import keys, validate
 from tertulia.core.agent_route import decide_agent
+from tertulia.core.arguments import checks_arguments
 from tertulia.core.source import Source
 from tertulia.core.text.storable import storable
 from tertulia.errors import NotFound
@@ -30,6 +31,7 @@ class SessionAgent(msgspec.Struct, frozen=True):
     prompt: str | None = None
 
 
+@checks_arguments
 class AgentChoices:
     """The choices of agents and models in a store."""
 

@@ -14,7 +14,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
+from tertulia.core import validate
 from tertulia.core.approval import SCOPES, Grant, Scope, arguments_of, grant_command
+from tertulia.core.arguments import checks_arguments
 from tertulia.core.message import ToolCall
 from tertulia.core.text.storable import storable
 from tertulia.errors import AccessDenied, IllegalMove, NotFound
@@ -22,7 +24,7 @@ from tertulia.records import session_rows
 from tertulia.records.approval_questions import close_question
 from tertulia.records.approval_rows import Approval, to_approval
 from tertulia.records.queues import inbox, outbox
-from tertulia.records.queues.base import check_choice, check_limit
+from tertulia.records.queues.base import check_limit
 from tertulia.records.store_context import StoreContext
 from tertulia.records.turns.waiting import decline_waiting
 from tertulia.storage.base import Row, Transaction
@@ -32,6 +34,7 @@ _EXPIRED: Final = "nobody approved it in time"
 _TOLD_EXPIRED: Final = "Nobody answered in time, so I did not run:"
 
 
+@checks_arguments
 class Approvals:
     """The calls of a store that wait for an approval."""
 
@@ -75,7 +78,7 @@ class Approvals:
         same command of `terminal`. Raise `NotFound`, `AccessDenied`, and `IllegalMove` if it was
         answered already, has expired, or can only be allowed once.
         """
-        check_choice("scope", scope, SCOPES)
+        validate.choice("scope", scope, SCOPES)
         approval = self._require_for(code, by, is_owner=is_owner)
         if approval.is_once_only and scope != "once":
             raise IllegalMove(

@@ -15,6 +15,7 @@ import msgspec
 
 from tertulia.core import cursor as cursors
 from tertulia.core import pairing_code, validate
+from tertulia.core.arguments import checks_arguments
 from tertulia.core.session import Page
 from tertulia.core.text.storable import storable
 from tertulia.errors import NotFound
@@ -56,6 +57,7 @@ class SignedIn(NamedTuple):
     secret: str
 
 
+@checks_arguments
 class Browsers:
     """The signed-in browsers of a store."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
+from tertulia.core.arguments import checks_arguments
 from tertulia.core.source import Source
 from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Transaction
@@ -26,6 +27,7 @@ class ChainMatch(msgspec.Struct, frozen=True):
     is_end: bool
 
 
+@checks_arguments
 class ChatChains:
     """The answers of a store by what was said up to them."""
 

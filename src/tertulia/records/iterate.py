@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tertulia.core import validate
 from tertulia.core.history.view import Span
 from tertulia.core.message import Message, text_of
 from tertulia.core.session import STATES, Session, State
@@ -41,10 +42,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     active_since: datetime | None = None
 
     def __post_init__(self) -> None:
-        if self.state not in STATES:
-            raise ConfigError(
-                f"state is {self.state!r}.", hint=f"Allowed: {', '.join(STATES)}.", field="state"
-            )
+        validate.choice("state", self.state, STATES)
         if self.active_since is not None and self.active_since.tzinfo is None:
             raise ConfigError(
                 "active_since has no time zone.", hint="Give an aware datetime.", field="since"

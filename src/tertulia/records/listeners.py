@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from tertulia.core import keys, validate
+from tertulia.core.arguments import checks_arguments
 from tertulia.core.source import Source
 from tertulia.core.text.storable import storable
 from tertulia.errors import LeaseLost
@@ -56,6 +57,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     is_fresh: bool = True
 
 
+@checks_arguments
 class Listeners:
     """The listeners of a store's accounts."""
 

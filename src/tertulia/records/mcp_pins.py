@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from tertulia.core.arguments import checks_arguments
 from tertulia.core.message import from_json, to_json
 from tertulia.errors import NotFound
 from tertulia.records.store_context import StoreContext
@@ -26,6 +27,7 @@ class PinnedTools(msgspec.Struct, frozen=True, kw_only=True):
     accepted_at: datetime
 
 
+@checks_arguments
 class McpPins:
     """The pinned definitions of a store."""
 

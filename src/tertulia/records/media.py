@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import BinaryIO, Final
 
 from tertulia.core import validate
+from tertulia.core.arguments import checks_arguments
 from tertulia.core.media import Media, is_hash, read_type, safe_name
 from tertulia.core.message import blob_of_file
 from tertulia.core.text.storable import storable
@@ -26,6 +27,7 @@ _PENDING_SECONDS: Final = 7 * 86_400
 _CLEAN_LIMIT: Final = 100
 
 
+@checks_arguments
 class MediaFiles:
     """The files of a store."""
 
@@ -127,9 +129,10 @@ def _read(path: str | os.PathLike[str], max_bytes: int | None) -> bytes:
     try:
         with open(path, "rb") as file:
             return file.read(-1 if max_bytes is None else max_bytes + 1)
-    except OSError as problem:
+    except (OSError, ValueError) as problem:  # ValueError: NUL or a lone surrogate in the path
+        reason = problem.strerror if isinstance(problem, OSError) else "no file has such a name"
         raise ConfigError(
-            f"The file cannot be read: {problem.strerror}.",
+            f"The file cannot be read: {reason}.",
             hint="Give the bytes, or the path of a file that this user may read.",
             field="content",
         ) from problem

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from tertulia.core import validate
+from tertulia.core.arguments import checks_arguments
 from tertulia.core.memory import (
     AUTHORS,
     MAX_SHOWN,
@@ -22,6 +23,7 @@ from tertulia.core.memory import (
     clean_text,
 )
 from tertulia.core.source import Source
+from tertulia.core.text.excerpt import short_repr
 from tertulia.errors import ConfigError, IllegalMove, NotFound
 from tertulia.records import session_rows
 from tertulia.records.links import get_link
@@ -33,6 +35,7 @@ MAX_MEMORIES: Final = 500
 _ALWAYS: Final = 0
 
 
+@checks_arguments
 class Memories:
     """The memories of the people of a store."""
 
@@ -63,7 +66,9 @@ class Memories:
         """
         line = _line(text)
         if author not in AUTHORS:
-            raise ConfigError(f"{author!r} is no author of a memory.", hint=f"Use {AUTHORS}.")
+            raise ConfigError(
+                f"{short_repr(author)} is no author of a memory.", hint=f"Use {AUTHORS}."
+            )
         state: MemoryState = "proposed" if is_proposed else "kept"
 
         def work(tx: Transaction) -> Memory:
@@ -86,6 +91,7 @@ class Memories:
 
     def find(self, source: Source, *, limit: int = 100) -> list[Memory]:
         """Return the memories about a source's person, proposed ones too, newest first."""
+        validate.integer("limit", limit, 1)
 
         def work(tx: Transaction) -> list[Row]:
             return tx.all("memories_of_owner", {**self._owner(tx, source), "limit": limit})
@@ -95,6 +101,7 @@ class Memories:
     def of_person(self, person: str, *, limit: int = 500) -> list[Memory]:
         """Return what all agents remember of a person, for the owner of the store, newest first."""
         validate.text("person", person)
+        validate.integer("limit", limit, 1)
         params = {"owner": person, "limit": limit}
         rows = self._db.read(lambda tx: tx.all("memories_of_person", params))
         return [_to_memory(row) for row in rows]

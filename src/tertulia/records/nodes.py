@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from tertulia.core.arguments import checks_arguments
 from tertulia.core.text.storable import storable
 from tertulia.process_identity import has_ended, own_identity
 from tertulia.records import listeners
@@ -52,6 +53,7 @@ class AccountLease(msgspec.Struct, frozen=True, kw_only=True):
     is_held: bool
 
 
+@checks_arguments
 class Nodes:
     """The nodes of a store."""
 

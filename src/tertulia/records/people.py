@@ -14,10 +14,12 @@ from typing import Literal, TypeVar
 import msgspec
 
 from tertulia.core import keys, pairing_code, validate
+from tertulia.core.arguments import checks_arguments
 from tertulia.core.message import to_json
 from tertulia.core.session import Page
 from tertulia.core.settings import require_zone as zone_named
 from tertulia.core.source import Source
+from tertulia.core.text.excerpt import short_repr
 from tertulia.errors import AccessDenied, ConfigError, IllegalMove, NotFound
 from tertulia.records import codes, links, people_events, session_rows
 from tertulia.records.links import LinkedChat, PendingLink, shared_key
@@ -57,6 +59,7 @@ class Pairing(msgspec.Struct, frozen=True):
     name: str | None = None
 
 
+@checks_arguments
 class People:
     """The people of a store."""
 
@@ -83,6 +86,7 @@ class People:
         """Return people in the order of their identities, beginning after `after`."""
         if role is not None:
             _check_role(role)
+        validate.integer("limit", limit, 1)
         params = {"role": role, "limit": limit, "after": after}
         return [_to_person(row) for row in self._db.read(lambda tx: tx.all("people_page", params))]
 
@@ -454,21 +458,20 @@ def _let_in(
 
 def _unknown_person(person: str) -> NotFound:
     return NotFound(
-        f"There is no person {person!r}: nobody with that identity has written here yet.",
+        f"There is no person {short_repr(person)}: nobody with that identity has written here yet.",
         hint="Give an identity, such as telegram:42. To list them: tertulia people list",
     )
 
 
 def _does_not_ask(person: str) -> NotFound:
     return NotFound(
-        f"{person!r} does not ask to be let in.",
+        f"{short_repr(person)} does not ask to be let in.",
         hint="Give an identity, such as telegram:42; /pair lists them.",
     )
 
 
 def _check_role(role: str) -> None:
-    if role not in ROLES:
-        raise ConfigError(f"role is {role!r}.", hint=f"Allowed: {', '.join(ROLES)}.", field="role")
+    validate.choice("role", role, ROLES)
 
 
 def resolve_person(tx: Transaction, person: str, platform: str | None) -> str:
@@ -485,7 +488,7 @@ def resolve_person(tx: Transaction, person: str, platform: str | None) -> str:
     identities = sorted({row[0] for row in rows})
     if len(identities) > 1:
         raise ConfigError(
-            f"{person!r} is the id of {len(identities)} people.",
+            f"{short_repr(person)} is the id of {len(identities)} people.",
             hint=f"Give one of the identities: {', '.join(identities[:5])}.",
             field="person",
         )

@@ -8,12 +8,14 @@ conversation would become two (decision 0040).
 from __future__ import annotations
 
 from tertulia.core import validate
+from tertulia.core.arguments import checks_arguments
 from tertulia.core.text.storable import storable
 from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import to_micros
 
 
+@checks_arguments
 class PersonIds:
     """The ids of people in a store."""
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from tertulia.core import keys
+from tertulia.core.arguments import checks_arguments
 from tertulia.core.session import Page, Session
 from tertulia.core.source import Source
 from tertulia.records import session_rows
@@ -25,6 +26,7 @@ from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow
 
 
+@checks_arguments
 class PersonView:
     """A store limited to the sessions that one person may see."""
 

@@ -16,6 +16,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from tertulia.core.arguments import checks_arguments
 from tertulia.core.message import ASSISTANT, DELIVERY, draft, from_json, to_json
 from tertulia.core.source import Source
 from tertulia.core.text.storable import storable
@@ -79,6 +80,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     mark: str
 
 
+@checks_arguments
 class Processes:
     """The background programs of a store."""
 

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from tertulia.core.arguments import checks_arguments
 from tertulia.records.media import delete_old_files
 from tertulia.records.queues.base import check_limit
 from tertulia.records.sessions.sessions import Sessions
@@ -59,6 +60,7 @@ class RemovedRows(msgspec.Struct, frozen=True, kw_only=True):
         return RemovedRows(**dict(zip(names, (a + b for a, b in pairs), strict=True)))
 
 
+@checks_arguments
 class RetentionSteps:
     """The retention of a store."""
 

@@ -20,6 +20,7 @@ from typing import Final, Literal
 import msgspec
 
 from tertulia.core import keys, validate
+from tertulia.core.arguments import checks_arguments
 from tertulia.core.message import from_json, to_json
 from tertulia.core.schedule import (
     MISFIRES,
@@ -98,6 +99,7 @@ class ScheduleRun(msgspec.Struct, frozen=True, kw_only=True):
         return self.delivery is not None
 
 
+@checks_arguments
 class Schedules:
     """The schedules of a store.
 
@@ -124,8 +126,8 @@ class Schedules:
         Times are in `zone`, else in the user's zone, else in the store's. Raise `ConfigError` for
         a time, target or task that is not valid.
         """
-        base.check_choice("session", session, RUNS_IN)
-        base.check_choice("misfire", misfire, MISFIRES)
+        validate.choice("session", session, RUNS_IN)
+        validate.choice("misfire", misfire, MISFIRES)
         now = self._context.clock.now()
         rule = parse_rule(when, now=now, zone=zone or self._zone_of(source))
         first = next_after(rule, now)

@@ -12,6 +12,7 @@ from tertulia.core import keys
 from tertulia.core.history.view import View
 from tertulia.core.message import to_json
 from tertulia.core.source import Source
+from tertulia.core.text.excerpt import short_repr
 from tertulia.core.text.storable import storable
 from tertulia.errors import Error, NotFound, StaleWrite
 from tertulia.process_identity import has_ended
@@ -144,7 +145,7 @@ def current_view_of(tx: Transaction, ref: int) -> CurrentView:
 def session_not_found(session_id: str) -> NotFound:
     """Return the error for an unknown session id."""
     return NotFound(
-        f"There is no session {session_id!r}.",
+        f"There is no session {short_repr(session_id)}.",
         hint="List them with: tertulia sessions list",
         session_id=session_id,
     )

@@ -134,6 +134,9 @@ class StoreRecords:
         """Return the control of a turn; see `Store.turn_control`."""
         validate.number("wait", wait)
         validate.collection("media", media)
+        validate.text("text", text, optional=True)
+        if message_id is not None:
+            validate.identifier("message_id", message_id)
         platform_id = None if message_id is None else str(message_id)
         return TurnControl(
             self.context,

@@ -13,8 +13,10 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from tertulia.core import keys, prices, validate
+from tertulia.core.arguments import checks_arguments
 from tertulia.core.budget import Budget
 from tertulia.core.source import Source
+from tertulia.core.text.excerpt import short_repr
 from tertulia.core.text.storable import storable
 from tertulia.core.usage import STATUSES, Usage, from_nano, to_nano
 from tertulia.errors import ConfigError
@@ -63,6 +65,7 @@ class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
     share: float
 
 
+@checks_arguments
 class UsageLedger:
     """Tokens and cost of the model calls of a store."""
 
@@ -103,10 +106,7 @@ class UsageLedger:
         A sum whose `cost_status` is "unknown" contains calls without a price: its cost is the sum
         of the others, or None.
         """
-        if by not in GROUPINGS:
-            raise ConfigError(
-                f"by is {by!r}.", hint=f"Allowed: {', '.join(GROUPINGS)}.", field="by"
-            )
+        validate.choice("by", by, GROUPINGS)
         params = _range_params(_optional_micros(since, "since"), _optional_micros(until, "until"))
         rows = self._db.read(lambda tx: tx.all(f"usage_sum_{by}", params))
         sums: dict[str, Usage] = {}
@@ -141,10 +141,7 @@ class UsageLedger:
         person: str | None = None,
     ) -> list[DayUsage]:
         """Return usage for each day and group, oldest day first; days are in the store's zone."""
-        if by not in DAY_GROUPINGS:
-            raise ConfigError(
-                f"by is {by!r}.", hint=f"Allowed: {', '.join(DAY_GROUPINGS)}.", field="by"
-            )
+        validate.choice("by", by, DAY_GROUPINGS)
         params = self._params(since, until, person)
         rows = self._db.read(lambda tx: tx.all(f"usage_days_by_{by}", params))
         sums: dict[tuple[str, str], tuple[int, Usage]] = {}
@@ -195,7 +192,9 @@ def charge(usage: Usage) -> Charge:
     """Return the columns of a model call, its cost estimated if it was not reported."""
     if not isinstance(usage, Usage):
         raise ConfigError(
-            f"usage is {usage!r}.", hint="Give Usage(input=812, output=64).", field="usage"
+            f"usage is {short_repr(usage)}.",
+            hint="Give Usage(input=812, output=64).",
+            field="usage",
         )
     cost, status, source = to_nano(usage.cost_usd), usage.cost_status, usage.cost_source
     if cost is None and status is None:

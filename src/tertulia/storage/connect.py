@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tertulia.core.settings import Settings
+from tertulia.core.text.excerpt import short_repr
 from tertulia.errors import ConfigError
 from tertulia.install_command import install_command
 from tertulia.storage.base import Database
@@ -75,7 +76,7 @@ def _path(where: object) -> str:
     path = where.removeprefix(_SQLITE) if isinstance(where, str) else ""
     if not path:
         raise ConfigError(
-            f"Invalid store location {where!r}.",
+            f"Invalid store location {short_repr(where)}.",
             hint="Use a path such as talk.db, sqlite:///talk.db or postgresql://host/name.",
             field="where",
         )

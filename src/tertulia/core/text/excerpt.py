@@ -29,5 +29,9 @@ def log_line(text: str, limit: int) -> str:
 
 
 def short_repr(value: object) -> str:
-    """Return a value as Python writes it, for the message of an error."""
-    return shorten(repr(value), _REPR_LENGTH)
+    """Return a value as Python writes it, or its type if Python cannot, for an error message."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - too deep, too many digits, or the class of the caller fails
+        text = f"<{type(value).__name__}>"
+    return shorten(text, _REPR_LENGTH)

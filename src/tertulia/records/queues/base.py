@@ -23,6 +23,7 @@ import msgspec
 from tertulia.core import cursor as cursors
 from tertulia.core import validate
 from tertulia.core.session import Page
+from tertulia.core.text.excerpt import short_repr
 from tertulia.core.text.storable import storable
 from tertulia.errors import ConfigError, StaleWrite
 from tertulia.records.store_context import FRESH_SECONDS, StoreContext
@@ -223,7 +224,7 @@ class ClaimQueue(msgspec.Struct, Generic[C], frozen=True, kw_only=True):
         """Raise `ConfigError` unless the value is an entry of the type that `claim()` returns."""
         if not isinstance(entry, self.entry_type):
             raise ConfigError(
-                f"{self.argument} is {entry!r}.",
+                f"{self.argument} is {short_repr(entry)}.",
                 hint="Pass an entry that claim() returned.",
                 field=self.argument,
             )
@@ -326,14 +327,6 @@ def find(
     return Page(tuple(entries[:limit]), cursors.encode(entries[limit - 1].id) if has_more else None)
 
 
-def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
-    """Raise `ConfigError` unless the value of parameter `name` is one of the allowed words."""
-    if value not in allowed:
-        raise ConfigError(
-            f"{name} is {value!r}.", hint=f"Allowed: {', '.join(allowed)}.", field=name
-        )
-
-
 def check_limit(limit: int) -> None:
     """Raise `ConfigError` unless a page or claim size is between 1 and `MAX_LIMIT`."""
     validate.integer("limit", limit, 1, MAX_LIMIT)
@@ -344,7 +337,7 @@ def lease_micros(seconds: float) -> int:
     validate.number("lease_seconds", seconds)
     if not 0 < seconds < 1e9:
         raise ConfigError(
-            f"lease_seconds is {seconds!r}.",
+            f"lease_seconds is {short_repr(seconds)}.",
             hint="Give a number above 0.",
             field="lease_seconds",
         )
@@ -359,5 +352,7 @@ def time_after(now: datetime, seconds: float | None) -> datetime:
         return now + timedelta(seconds=max(0, seconds or 0))
     except (OverflowError, ValueError) as problem:
         raise ConfigError(
-            f"retry_after is {seconds!r}.", hint="Give a number of seconds.", field="retry_after"
+            f"retry_after is {short_repr(seconds)}.",
+            hint="Give a number of seconds.",
+            field="retry_after",
         ) from problem

@@ -19,6 +19,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from tertulia.core import keys, validate
+from tertulia.core.arguments import checks_arguments
 from tertulia.core.message import from_json, to_json
 from tertulia.core.session import Page
 from tertulia.core.source import LOCAL, Source
@@ -68,6 +69,7 @@ class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
     worker: str | None = None
 
 
+@checks_arguments
 class Inbox:
     """The accepted messages of a store."""
 
@@ -100,6 +102,8 @@ class Inbox:
         validate.collection("media", media)
         validate.number("gather_seconds", gather_seconds)
         validate.text("group", group, optional=True)
+        if waiting_limit is not None:
+            validate.integer("waiting_limit", waiting_limit, 0)
         key = session_rows.key_of(self._context, source)
         now = self._context.clock.now()
         platform_id = None if message_id is None else str(message_id)
@@ -256,7 +260,7 @@ class Inbox:
     ) -> Page[InboxItem]:
         """Return a page of accepted messages, oldest first."""
         if state is not None:
-            base.check_choice("state", state, INBOX_STATES)
+            validate.choice("state", state, INBOX_STATES)
         statement = "inbox_find" if state is None else "inbox_find_by_state"
         if key is not None:
             statement = "inbox_find_by_key"
@@ -268,7 +272,7 @@ class Inbox:
 
     def count(self, state: InboxState, *, limit: int = 1000) -> int:
         """Return how many messages have a state, counted up to `limit`."""
-        base.check_choice("state", state, INBOX_STATES)
+        validate.choice("state", state, INBOX_STATES)
         return QUEUE.count(self._context, state, limit)
 
 

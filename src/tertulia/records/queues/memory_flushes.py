@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tertulia.core.arguments import checks_arguments
 from tertulia.core.session import Session
 from tertulia.records import session_rows
 from tertulia.records.queues import base
@@ -19,6 +20,7 @@ from tertulia.storage.rows import session_row
 MAX_ATTEMPTS: Final = 3
 
 
+@checks_arguments
 class MemoryFlushes:
     """The sessions of a store whose memory is still to be saved."""
 

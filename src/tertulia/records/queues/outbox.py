@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from tertulia.core import keys, validate
+from tertulia.core.arguments import checks_arguments
 from tertulia.core.media import Media
 from tertulia.core.message import blob_of_file, from_json, to_json
 from tertulia.core.platform import Platform
@@ -80,6 +81,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
         return self.attempts - self.waived
 
 
+@checks_arguments
 class Outbox:
     """The deliveries of a store."""
 
@@ -223,7 +225,7 @@ class Outbox:
         ("dead"), or may have arrived ("unknown"). With `is_waived` this attempt does not count as a
         try: the platform asked for a pause, or refused the account and not the message.
         """
-        base.check_choice("outcome", outcome, ("retry", "unknown", "dead"))
+        validate.choice("outcome", outcome, ("retry", "unknown", "dead"))
         state: DeliveryState = "waiting" if outcome == "retry" else outcome
         params = base.settle_params(
             self._context, state, problem=problem, retry_after=retry_after, message_id=None,
@@ -276,7 +278,7 @@ class Outbox:
     ) -> Page[Delivery]:
         """Return a page of deliveries in the order they were put in."""
         if state is not None:
-            base.check_choice("state", state, DELIVERY_STATES)
+            validate.choice("state", state, DELIVERY_STATES)
         statement = "outbox_find" if state is None else "outbox_find_by_state"
         if session_id is not None:
             statement = "outbox_find_by_session"
@@ -289,7 +291,7 @@ class Outbox:
 
     def count(self, state: DeliveryState, *, limit: int = 1000) -> int:
         """Return how many deliveries have a state, counted up to `limit`."""
-        base.check_choice("state", state, DELIVERY_STATES)
+        validate.choice("state", state, DELIVERY_STATES)
         return _QUEUE.count(self._context, state, limit)
 
     def get(self, delivery: str) -> Delivery | None:

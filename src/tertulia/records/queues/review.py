@@ -14,6 +14,7 @@ import msgspec
 
 from tertulia.core import cursor as cursors
 from tertulia.core import validate
+from tertulia.core.arguments import checks_arguments
 from tertulia.core.message import from_json
 from tertulia.core.session import Page
 from tertulia.core.text.storable import storable
@@ -96,6 +97,7 @@ class SettleReport(msgspec.Struct, frozen=True, kw_only=True):
     is_more: bool
 
 
+@checks_arguments
 class QueueReview:
     """What waits in the queues of a store, for a person who looks after it."""
 
@@ -151,7 +153,7 @@ class QueueReview:
         groups them.
         """
         if state is not None:
-            base.check_choice("state", state, DELIVERY_STATES)
+            validate.choice("state", state, DELIVERY_STATES)
         filters = {"state": state, "platform": storable(platform), "problem": storable(problem)}
         statement = _statement("outbox", state, platform, problem, _OPEN_DELIVERIES)
         return self._page(limit, cursor, statement, filters, to_delivery)
@@ -166,7 +168,7 @@ class QueueReview:
     ) -> Page[InboxItem]:
         """Return a page of accepted messages, newest first; dead ones also by `problem`."""
         if state is not None:
-            base.check_choice("state", state, INBOX_STATES)
+            validate.choice("state", state, INBOX_STATES)
         filters = {"state": state, "problem": storable(problem)}
         statement = _statement("inbox", state, None, problem, ("dead",))
         return self._page(limit, cursor, statement, filters, inbox.to_item)
@@ -202,7 +204,7 @@ class QueueReview:
 
         Raise `NotFound`, `IllegalMove` in another state, `StaleWrite` if it was settled meanwhile.
         """
-        base.check_choice("outcome", outcome, ("sent", "retry", "dead"))
+        validate.choice("outcome", outcome, ("sent", "retry", "dead"))
         return self._settle_delivery(self.require_delivery(number), outcome, by)
 
     def settle_message(
@@ -212,7 +214,7 @@ class QueueReview:
 
         Raise `NotFound`, `IllegalMove` in another state, `StaleWrite` if it was settled meanwhile.
         """
-        base.check_choice("outcome", outcome, ("retry", "done"))
+        validate.choice("outcome", outcome, ("retry", "done"))
         self._settle_message(self.require_message(number), outcome, by)
 
     def settle_deliveries(
@@ -229,10 +231,10 @@ class QueueReview:
 
         What has changed meanwhile stays as it is, and is reported.
         """
-        base.check_choice("outcome", outcome, ("sent", "retry", "dead"))
+        validate.choice("outcome", outcome, ("sent", "retry", "dead"))
         page: Page[Delivery] | None = None
         if ids is None:
-            base.check_choice("state", state, _OPEN_DELIVERIES)
+            validate.choice("state", state, _OPEN_DELIVERIES)
             page = self.deliveries(
                 state=state, platform=platform, problem=problem, limit=SETTLE_LIMIT
             )
@@ -249,7 +251,7 @@ class QueueReview:
         by: str | None = None,
     ) -> SettleReport:
         """Do the same for accepted messages: these `ids`, else the newest dead ones."""
-        base.check_choice("outcome", outcome, ("retry", "done"))
+        validate.choice("outcome", outcome, ("retry", "done"))
         page: Page[InboxItem] | None = None
         if ids is None:
             page = self.messages(state="dead", problem=problem, limit=SETTLE_LIMIT)

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from tertulia.core import validate
+from tertulia.core.arguments import checks_arguments
 from tertulia.core.usage import STATUSES, Usage, from_nano
 from tertulia.errors import NotFound
 from tertulia.records.queues import inbox
@@ -61,6 +62,7 @@ class MessageTrace(msgspec.Struct, frozen=True, kw_only=True):
     deliveries: tuple[Delivery, ...]
 
 
+@checks_arguments
 class MessageTraces:
     """The ways of the accepted messages of a store."""
 

@@ -11,6 +11,7 @@ from tertulia.core import cursor as cursors
 from tertulia.core import validate
 from tertulia.core.session import STATES, Page, Session, State
 from tertulia.core.text import search_terms
+from tertulia.core.text.excerpt import short_repr
 from tertulia.errors import ConfigError
 from tertulia.records import session_rows
 from tertulia.records.people import resolve_person
@@ -197,7 +198,7 @@ def _minutes_before(now: datetime, minutes: float) -> int:
         return to_micros(now - timedelta(minutes=minutes))
     except (OverflowError, ValueError, TypeError) as problem:
         raise ConfigError(
-            f"active_minutes is {minutes!r}.",
+            f"active_minutes is {short_repr(minutes)}.",
             hint="Give a number of minutes, such as 60.",
             field="active_minutes",
         ) from problem
@@ -220,8 +221,5 @@ def _read_cursor(text: str) -> tuple[int, int]:
 
 
 def _check_page(state: str, limit: int) -> None:
-    if state not in STATES:
-        raise ConfigError(
-            f"state is {state!r}.", hint=f"Allowed: {', '.join(STATES)}.", field="state"
-        )
+    validate.choice("state", state, STATES)
     validate.integer("limit", limit, 1, PAGE_LIMIT)

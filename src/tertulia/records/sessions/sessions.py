@@ -9,11 +9,13 @@ from typing import Any, Final, Literal
 
 from tertulia.core import title as titles
 from tertulia.core import validate
+from tertulia.core.arguments import checks_arguments
 from tertulia.core.history.view import Span, oldest_spans, view_of_spans
 from tertulia.core.message import text_of
 from tertulia.core.policy import PolicyForecast
 from tertulia.core.session import Page, Session, State
 from tertulia.core.source import Source
+from tertulia.core.text.excerpt import short_repr
 from tertulia.core.text.storable import storable
 from tertulia.errors import AccessDenied, ConfigError, Duplicate
 from tertulia.records import session_rows
@@ -48,6 +50,7 @@ _LARGEST: Final = 2**63 - 1
 _FIRST_READ: Final = 8  # messages, to find the first text of a user
 
 
+@checks_arguments
 class Sessions:
     """The sessions of a store."""
 
@@ -207,7 +210,8 @@ class Sessions:
         """
         if not reason or not isinstance(reason, str):
             raise ConfigError(
-                f"The reason to end a session is {reason!r}.", hint="Give a word, such as 'done'."
+                f"The reason to end a session is {short_repr(reason)}.",
+                hint="Give a word, such as 'done'.",
             )
         now = self._now()
 
@@ -266,7 +270,7 @@ class Sessions:
                 tx, row.owner, chosen, ref=row.ref
             ):
                 raise Duplicate(
-                    f"You have another session with the title {chosen!r}.",
+                    f"You have another session with the title {short_repr(chosen)}.",
                     hint="Choose another title, or rename that one first.",
                 )
             tx.run("session_rename", {"ref": row.ref, "title": chosen})
@@ -349,6 +353,7 @@ class Sessions:
 
     def ended(self, *, before: datetime, limit: int = 100) -> list[str]:
         """Return the ids of sessions that ended before a time, the oldest first."""
+        validate.integer("limit", limit, 1)
         params = {"before": to_micros(before), "limit": limit}
         return [row[0] for row in self._db.read(lambda tx: tx.all("sessions_ended_before", params))]
 

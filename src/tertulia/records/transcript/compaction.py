@@ -125,7 +125,7 @@ def _call_summariser(
 
     thread = threading.Thread(target=call, name="tertulia-summary", daemon=True)
     thread.start()
-    thread.join(within)
+    thread.join(min(within, threading.TIMEOUT_MAX))
     if problems:
         raise AgentFailed(
             f"The summariser failed: {problems[0]!r}. Nothing was changed.",

@@ -8,6 +8,7 @@ from datetime import UTC, tzinfo
 from typing import Any
 
 from tertulia.core import validate
+from tertulia.core.arguments import checks_arguments
 from tertulia.core.history.account import CUT, SUMMED_UP, account_for
 from tertulia.core.history.formats import (
     FORMATS,
@@ -30,6 +31,7 @@ from tertulia.core.history.summary import Compaction, Summariser, extract_summar
 from tertulia.core.history.view import Span, View, newest_spans, view_of_spans
 from tertulia.core.history.window import HistoryBudget, fit_history
 from tertulia.core.message import Draft, Message, draft, text_of
+from tertulia.core.text.excerpt import short_repr
 from tertulia.core.usage import Usage
 from tertulia.errors import ConfigError, IllegalMove
 from tertulia.records import budgets, session_rows
@@ -64,6 +66,7 @@ from tertulia.storage.base import Transaction
 from tertulia.storage.rows import CurrentView, to_micros
 
 
+@checks_arguments
 class Transcript:
     """All messages a session ever had, and those that are visible now.
 
@@ -436,14 +439,6 @@ def _check_history(
         if value is None and name == "max_tokens":
             continue
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ConfigError(f"{name} is {value!r}.", hint="Give 1 or more.", field=name)
-    if timestamps not in TIMESTAMPS:
-        raise ConfigError(
-            f"timestamps is {timestamps!r}.",
-            hint=f"Allowed: {', '.join(TIMESTAMPS)}.",
-            field="timestamps",
-        )
-    if form not in FORMATS:
-        raise ConfigError(
-            f"format is {form!r}.", hint=f"Allowed: {', '.join(FORMATS)}.", field="format"
-        )
+            raise ConfigError(f"{name} is {short_repr(value)}.", hint="Give 1 or more.", field=name)
+    validate.choice("timestamps", timestamps, TIMESTAMPS)
+    validate.choice("format", form, FORMATS)

@@ -30,6 +30,7 @@ from tertulia.core.message import (
     to_json,
 )
 from tertulia.core.session import Notice, Session
+from tertulia.core.text.excerpt import short_repr
 from tertulia.core.tool_result import WHOLE
 from tertulia.core.usage import Usage
 from tertulia.errors import BudgetExceeded, Error, IllegalMove, SessionBusy
@@ -531,10 +532,11 @@ class TurnControl:
 
     def _take_call(self, call_id: str) -> None:
         """Mark a call as answered; threads that run tools may do so at the same time."""
+        validate.text("call_id", call_id)
         if call_id not in self._calls:
             ids = ", ".join(self._calls) or "none"
             raise IllegalMove(
-                f"This turn has no call {call_id!r}.", hint=f"Calls of this turn: {ids}."
+                f"This turn has no call {short_repr(call_id)}.", hint=f"Calls of this turn: {ids}."
             )
         try:
             self._unanswered.remove(call_id)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import apsw
 
+from tertulia.core.text.excerpt import short_repr
 from tertulia.errors import ConfigError, StoreError
 from tertulia.storage import statements
 from tertulia.storage.base import Progress
@@ -67,9 +68,10 @@ def backup(db: SqliteDatabase, target: str, *, progress: Progress | None = None)
         os.close(os.open(partial, os.O_CREAT | os.O_RDWR, 0o600))
         db.run_on_own_connection(work)
         os.replace(partial, target)
-    except OSError as problem:
+    except (OSError, ValueError) as problem:  # ValueError: NUL or a lone surrogate in the path
+        reason = problem.strerror if isinstance(problem, OSError) else "no file has such a name"
         raise StoreError(
-            f"The backup could not be written to {target}: {problem.strerror}.",
+            f"The backup could not be written to {short_repr(target)}: {reason}.",
             hint="Check that its folder exists and has space.",
             where=target,
         ) from problem
