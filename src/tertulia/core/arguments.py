@@ -12,7 +12,17 @@ import inspect
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    Protocol,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from tertulia.core import validate
 from tertulia.core.source import Source
