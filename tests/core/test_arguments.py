@@ -40,7 +40,7 @@ class Record:
     [
         ("text", ["a", ""]),
         ("name", ["a", None]),
-        ("number", [0, -(2**63) + 1, 2**63 - 1]),
+        ("number", [0, -1, 2**80]),
         ("seconds", [1, 0.5, float("inf")]),
         ("flag", [True, False]),
         ("state", ["all", "ended"]),
@@ -63,7 +63,7 @@ def test_argument_that_fits_its_hint_is_passed_on(name: str, values: list[Any]) 
     [
         ("text", [None, 1, b"a", ["a"]]),
         ("name", [1, object()]),
-        ("number", ["1", 1.0, True, None, 2**63]),
+        ("number", ["1", 1.0, True, None, 10**5_000]),
         ("seconds", ["1", float("nan"), True, 10**400]),
         ("flag", [1, "yes", None]),
         ("state", ["asleep", None, ["all"]]),
@@ -77,7 +77,7 @@ def test_argument_that_fits_its_hint_is_passed_on(name: str, values: list[Any]) 
 )
 def test_argument_that_does_not_fit_its_hint_is_refused(name: str, values: list[Any]) -> None:
     for value in values:
-        with pytest.raises(ConfigError, match=f"^{name} is ") as caught:
+        with pytest.raises(ConfigError, match=f"^{name} (is|has) ") as caught:
             Record().take(**{name: value})
         assert caught.value.field == name
         assert caught.value.hint

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
@@ -27,11 +28,12 @@ from typing import (
 from tertulia.core import validate
 from tertulia.core.source import Source
 from tertulia.core.text.excerpt import short_repr
+from tertulia.core.usage import Usage
 from tertulia.errors import ConfigError
 
 _Class = TypeVar("_Class", bound=type)
 _Accepts = Callable[[Any], bool]
-_LARGEST = 2**63 - 1  # what an integer column of both databases can hold
+_INTEGER_BITS = 1024  # Python refuses to write much longer numbers
 
 
 def checks_arguments(cls: _Class) -> _Class:
@@ -81,26 +83,37 @@ class _Hint:
         """Raise the `ConfigError` for a value that does not fit."""
         if self._hint is Source:
             validate.source(value)
-        words = _describe(self._hint)
-        is_choice = get_origin(self._hint) is Literal
-        hint = f"Allowed: {', '.join(words)}." if is_choice else f"Give {' or '.join(words)}."
+        if isinstance(value, datetime):
+            validate.aware_datetime(self.name, value)
+        options = [option for option in _options(self._hint) if option is not types.NoneType]
+        if all(get_origin(option) is Literal for option in options):
+            words = [word for option in options for word in get_args(option)]
+            hint = f"Allowed: {', '.join(words)}."
+        else:
+            hint = f"Give {' or '.join(map(_describe, options))}."
         raise ConfigError(f"{self.name} is {short_repr(value)}.", hint=hint, field=self.name)
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    """Return the types of a union; of another hint, the hint."""
+    if get_origin(hint) is Annotated:
+        return _options(get_args(hint)[0])
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
 def _acceptor(hint: Any) -> _Accepts:
     """Return the function that says whether a value fits a type hint."""
-    origin = get_origin(hint)
-    if origin in (Union, types.UnionType):
-        acceptors = [_acceptor(option) for option in get_args(hint)]
+    options = _options(hint)
+    if len(options) > 1:
+        acceptors = [_acceptor(option) for option in options]
         return lambda value: any(accepts(value) for accepts in acceptors)
-    if origin is Annotated:
-        return _acceptor(get_args(hint)[0])
-    if origin is Literal:
-        allowed = get_args(hint)
+    (option,) = options
+    if get_origin(option) is Literal:
+        allowed = get_args(option)
         return lambda value: isinstance(value, str) and value in allowed
-    accepts = _class_acceptor(origin or hint)
+    accepts = _class_acceptor(get_origin(option) or option)
     if accepts is _is_collection:
-        (item,) = get_args(hint)
+        (item,) = get_args(option)
         # Other items, such as messages, are checked by the methods, which name the wrong one.
         if (get_origin(item) or item) in (str, int, tuple):
             return _collection_acceptor(_acceptor(item))
@@ -132,7 +145,9 @@ def _is_anything(value: Any) -> bool:
 
 
 def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and value.__class__ is not bool and abs(value) <= _LARGEST
+    if not isinstance(value, int) or isinstance(value, bool):
+        return False
+    return value.bit_length() <= _INTEGER_BITS
 
 
 def _is_collection(value: Any) -> bool:
@@ -153,21 +168,15 @@ _ACCEPTORS: dict[Any, _Accepts] = {
 }
 
 
-def _describe(hint: Any) -> list[str]:
-    """Return the values that fit a type hint, in words."""
-    origin = get_origin(hint)
-    if origin in (Union, types.UnionType):
-        return [words for option in get_args(hint) for words in _describe(option)]
-    if origin is Annotated:
-        return _describe(get_args(hint)[0])
-    if origin is Literal:
-        return list(get_args(hint))
-    kind = origin or hint
-    if kind in _WORDS:
-        return [_WORDS[kind]]
+def _describe(option: Any) -> str:
+    """Return the values that fit one type of a hint, in words."""
+    if get_origin(option) is Literal:
+        return " or ".join(get_args(option))
+    kind = get_origin(option) or option
     if _class_acceptor(kind) is _is_collection:
-        return ["a list, also for a single item"]
-    return [f"a {getattr(kind, '__name__', kind)}"]
+        return "a list, also for a single item"
+    name = getattr(kind, "__name__", str(kind))
+    return _WORDS.get(kind) or f"a value of the class {name}, such as this store returns"
 
 
 _WORDS: dict[Any, str] = {
@@ -177,6 +186,9 @@ _WORDS: dict[Any, str] = {
     float: "a number",
     bool: "True or False",
     datetime: "a datetime with a time zone",
-    types.NoneType: "None",
+    os.PathLike: "a path",
+    Mapping: "a dict",
+    Source: "a Source",
+    Usage: "Usage(input=812, output=64)",
     Callable: "a function",
 }
