@@ -45,30 +45,24 @@ def checks_arguments(cls: _Class) -> _Class:
 
 
 def _checked(method: Callable[..., Any]) -> Callable[..., Any]:
-    hints: list[_Hint] = []  # read at the first call: importing the package stays fast
-    by_name: dict[str, _Hint] = {}
+    @functools.cache  # read at the first call: importing the package stays fast
+    def read_hints() -> dict[str, _Hint]:
+        types_by_name = get_type_hints(method)
+        names = inspect.signature(method).parameters
+        return {name: _Hint(name, types_by_name.get(name, Any)) for name in names}
 
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not hints:
-            hints.extend(_read_hints(method))
-            by_name.update((hint.name, hint) for hint in hints)
-        for hint, value in zip(hints, args, strict=False):
+        hints = read_hints()
+        for hint, value in zip(hints.values(), args, strict=False):
             if not hint.accepts(value):
                 hint.refuse(value)
         for name, value in kwargs.items():
-            if name in by_name and not by_name[name].accepts(value):
-                by_name[name].refuse(value)
+            if name in hints and not hints[name].accepts(value):
+                hints[name].refuse(value)
         return method(*args, **kwargs)
 
     return call
-
-
-def _read_hints(method: Callable[..., Any]) -> list[_Hint]:
-    types_by_name = get_type_hints(method)
-    return [
-        _Hint(name, types_by_name.get(name, Any)) for name in inspect.signature(method).parameters
-    ]
 
 
 class _Hint:
