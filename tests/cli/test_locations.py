@@ -8,6 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from tertulia import Store
 from tertulia import open as open_store
 from tertulia.cli import locations
 from tertulia.install_command import upgrade_command
@@ -127,6 +128,11 @@ def test_store_option_variable_and_default(
         ["sessions", "explain", "last"],
         ["usage"],
         ["people", "list"],
+        ["pair", "list"],
+        ["schedules", "list"],
+        ["platforms", "list"],
+        ["mcp", "list"],
+        ["store", "check"],
         ["store", "backup", "elsewhere.db"],
     ],
 )
@@ -142,6 +148,9 @@ def test_store_that_cannot_be_written_can_be_read(
     (folder / "copy.db").chmod(0o400)
     folder.chmod(0o500)
     monkeypatch.setattr(locations, "may_write", lambda path: not path.startswith(str(folder)))
+    monkeypatch.setattr(
+        locations, "open_store", lambda place, *args: _open_elsewhere(folder, place)
+    )
     monkeypatch.chdir(tmp_path)
     try:
         text = CommandLine(str(folder / "copy.db"))(*command).stdout
@@ -151,6 +160,11 @@ def test_store_that_cannot_be_written_can_be_read(
         assert (folder / "copy.db").read_bytes() == before
     finally:
         folder.chmod(0o700)
+
+
+def _open_elsewhere(folder: Path, place: str) -> Store:
+    assert not place.startswith(str(folder)), "SQLite would write beside the store"
+    return open_store(place)
 
 
 def test_rights_decide_whether_a_store_is_written(tmp_path: Path) -> None:

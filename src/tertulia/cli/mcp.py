@@ -79,8 +79,10 @@ def add(options: CommandOptions, servers: str) -> None:
 def list_(options: CommandOptions) -> None:
     """List the servers of the configuration, and the tools that were accepted."""
     servers = locations.load_config(options).config.mcp.servers
-    with locations.open_or_create_store(options) as store:
-        pins = {pinned.server: pinned for pinned in store.mcp_pins.find()}
+    pins = {}
+    if not locations.is_store_missing(locations.store_location(options)):
+        with locations.open_to_read(options) as store:
+            pins = {pinned.server: pinned for pinned in store.mcp_pins.find()}
     rows = [_row(name, settings, pins.get(name)) for name, settings in servers.items()]
     output.print_items(options, rows, dict, _table, "There are no MCP servers.")
 

@@ -28,7 +28,7 @@ def list_(options: CommandOptions) -> None:
 
     Codes are not shown: the owner types the code that the person shows.
     """
-    with locations.open_existing_store(options) as store:
+    with locations.open_to_read(options) as store:
         pairings = store.people.pending_pairings()
         people = store.people.find(limit=_MAX_PEOPLE)
     people = [person for person in people if person.role != "guest"]

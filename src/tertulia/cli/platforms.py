@@ -258,7 +258,7 @@ def _connections(options: CommandOptions) -> list[Connection]:
     location = locations.store_location(options)
     if locations.is_store_missing(location):
         return []
-    with locations.open_existing_store(options) as store:
+    with locations.open_to_read(options) as store:
         return store.listeners.connections()
 
 

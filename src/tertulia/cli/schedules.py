@@ -37,7 +37,7 @@ _id_argument = click.argument("schedule_id", metavar="SCHEDULE", type=int)
 @click.pass_obj
 def list_(options: CommandOptions, limit: int) -> None:
     """List the schedules of all people."""
-    with locations.open_existing_store(options) as store:
+    with locations.open_to_read(options) as store:
         items = store.schedules.find(limit=limit).items
     nothing = "Nothing is planned. Plan a task with: tertulia schedules add"
     output.print_items(options, items, to_dict, _schedule_table, nothing)
@@ -141,7 +141,7 @@ def run(options: CommandOptions, schedule_id: int) -> None:
 @click.pass_obj
 def history(options: CommandOptions, schedule_id: int, limit: int) -> None:
     """Show the runs of SCHEDULE, the newest first."""
-    with locations.open_existing_store(options) as store:
+    with locations.open_to_read(options) as store:
         runs = store.schedules.history(schedule_id, limit=limit).items
     nothing = f"Schedule {schedule_id} has not run yet."
     output.print_items(options, runs, run_to_dict, _run_table, nothing)

@@ -163,12 +163,15 @@ def move(options: CommandOptions, source: str, target: str) -> None:
 
 
 def _find_faults(options: CommandOptions, rebuild_search: bool) -> tuple[str, list[str]]:
-    with locations.open_existing_store(options) as opened_store:
-        if rebuild_search:
-            with output.spinner(options, "Rebuilding the search index …"):
-                opened_store.rebuild_search()
-        with output.spinner(options, "Checking …"):
-            return opened_store.path, opened_store.check()
+    path = public_name(locations.store_location(options))
+    if rebuild_search:
+        with (
+            locations.open_existing_store(options) as opened_store,
+            output.spinner(options, "Rebuilding the search index …"),
+        ):
+            opened_store.rebuild_search()
+    with locations.open_to_read(options) as opened_store, output.spinner(options, "Checking …"):
+        return path, opened_store.check()
 
 
 def _require_folder(target: str) -> None:
