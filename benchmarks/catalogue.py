@@ -22,6 +22,7 @@ from benchmarks.rows import (
     search,
     telegram,
     turn,
+    usage,
 )
 from benchmarks.run_context import RunContext
 
@@ -43,4 +44,5 @@ ROWS: dict[str, Callable[[RunContext], Sequence[Row]]] = {
     "telegram": telegram.run,
     "crowd": crowd.run,
     "console": console.run,
+    "usage": usage.run,
 }

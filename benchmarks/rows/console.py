@@ -18,7 +18,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -208,10 +207,6 @@ def _growth(context: RunContext, few: _Pages, many: _Pages, large: _Size) -> lis
         for label, pages in (("small", few), ("large", many))
     ]
     operations.append(Operation("bare", lambda: many.wait_for(lambda: _bare_list(many.store))))
-    operations += [
-        Operation(f"sum {label}", partial(pages.store.sync.usage.sum, by="day"))
-        for label, pages in (("small", few), ("large", many))
-    ]
     samples = interleave(operations, rounds=context.sizes.rounds, times=10)
     size = f"{large.sessions:,} sessions, {large.messages:,} messages, {large.calls:,} calls"
     rows = [
@@ -222,12 +217,7 @@ def _growth(context: RunContext, few: _Pages, many: _Pages, large: _Size) -> lis
         )
         for name in addresses
     ]  # fmt: skip
-    usage_sum = timing(
-        "usage_sum", f"the usage by day of {large.calls:,} calls against 1 % of them",
-        ours=samples["sum large"].median,
-        against=("small", samples["sum small"].median), limit=Limit("≤", 1.3),
-    )  # fmt: skip
-    return [*rows, _against_bare(samples), usage_sum]
+    return [*rows, _against_bare(samples)]
 
 
 def _page_operation(name: str, pages: _Pages, address: str) -> Operation:

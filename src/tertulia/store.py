@@ -208,8 +208,9 @@ class Store:
         return self._db.count_changes()
 
     def settle(self) -> None:
-        """Index all messages that are not indexed yet, and return when that is done."""
+        """Index all messages and add up all usage of the past, and return when that is done."""
         self._records.search.catch_up()
+        self._records.running_totals.roll_up()
 
     def close(self) -> None:
         """Close the store. Every call that returned is stored already."""

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
-import apsw
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -121,20 +120,3 @@ def test_sum_does_not_read_the_ledger(store: Store, clock: FakeClock) -> None:
         clock.forward(minutes=20)
     sqlite_of(store)._writer.execute("delete from usage")
     assert store.usage.sum("model")["m"].input == 3
-
-
-def test_migration_adds_up_the_ledger(tmp_path: Path) -> None:
-    path = tmp_path / "old.db"
-    with tertulia.open(path, settings=Settings(zone="UTC")) as store:
-        session = store.sessions.open(ANA)
-        store.usage.add(session.id, Usage(10, 1, cost_usd=0.5, model="m"))
-        store.usage.add(session.id, Usage(5, 2, model="no such model"))
-        store.usage.add(session.id, Usage(3, 2, cost_usd=0.25, model="m"))
-        sums = {by: store.usage.sum(by) for by in GROUPINGS}
-    connection = apsw.Connection(str(path))
-    connection.execute("drop table usage_sums; drop index usage_at")
-    connection.execute("delete from migrations where name = '0012_usage_sums'")
-    connection.close()
-    with tertulia.open(path, settings=Settings(zone="UTC")) as store:
-        assert {by: store.usage.sum(by) for by in GROUPINGS} == sums
-        assert store.check() == []

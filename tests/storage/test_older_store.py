@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,39 @@ def test_what_waited_before_pauses_had_a_beginning(
         assert [item.text for item in store.inbox.claim()] == ["a", "b"]
         assert [item.text for item in store.inbox.find(state="waiting").items] == ["c"]
         assert store.check() == []
+
+
+@pytest.mark.parametrize("number", ["0012", "0040"])
+def test_usage_of_before_is_added_up(
+    empty: str, number: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_before(empty, number, monkeypatch) as old:
+        old._indexer.stop()
+        for at, person, model, cost, certainty in (
+            (0, "telegram:1", "m", 5, 2),
+            (1, "telegram:1", "m", 7, 2),
+            (900_000_000, "telegram:1", "m", None, 0),
+            (5 * 86_400_000_000, None, None, 11, 1),
+        ):
+            execute(
+                old,
+                "insert into usage (session_id, at, platform, person, model, input, output,"
+                " cache_read, cache_write, reasoning, cost, certainty)"
+                " values ('s', ?, 'telegram', ?, ?, 3, 1, 0, 0, 0, ?, ?)",
+                *(at, person, model, cost, certainty),
+            )
+        if number > "0012":
+            execute(old, statements.load("sqlite")["usage_sums_fill"])
+    with tertulia.open(empty, settings=FAST) as store:
+        assert store.check() == []
+        sums = {
+            name: (used.input, used.cost_status) for name, used in store.usage.sum("person").items()
+        }
+        assert sums == {"telegram:1": (9, "unknown"), "shared": (3, "estimated")}
+        assert {name: used.input for name, used in store.usage.sum("model").items()} == {
+            "m": 9, "unknown": 3,
+        }  # fmt: skip
+        first_quarter = datetime.fromtimestamp(900, UTC)
+        (early,) = store.usage.by_day("model", until=first_quarter, person="telegram:1")
+        assert (early.calls, early.usage.cost_usd, early.usage.cost_status) == (2, 12e-9, "actual")
+        assert store.usage.total().calls == 4

@@ -1,4 +1,4 @@
-"""The background thread that updates the search index after the turns.
+"""The background thread that updates the search index and the usage totals after the turns.
 
 It starts with the first message that a store is given, waits until writers pause, and gives way to
 them: after each step it sleeps three times as long as the step took. The store itself records which
@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections.abc import Callable
 
 from tertulia.errors import Error
 from tertulia.records.search import Search, log
@@ -22,10 +23,14 @@ _SLEEP_FACTOR = 3.0
 
 
 class Indexer:
-    """A thread that calls `Search.catch_up`."""
+    """A thread that calls `Search.catch_up`, and `roll_up` when the index is up to date.
 
-    def __init__(self, search: Search) -> None:
+    Both do a step, and return whether nothing is left.
+    """
+
+    def __init__(self, search: Search, roll_up: Callable[[], bool] = lambda: True) -> None:
         self._search = search
+        self._roll_up = roll_up
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._lock = threading.Lock()
@@ -74,11 +79,13 @@ class Indexer:
         while not self._stopping.is_set():
             began = time.monotonic()
             try:
-                if self._search.catch_up(steps=1):
+                if self._search.catch_up(steps=1) and self._roll_up():
                     break
             except Error:
                 # Messages are stored and read all the same; the next write wakes the thread again.
-                log.exception("search index update failed, retrying after the next write")
+                log.exception(
+                    "search index or usage totals not updated, retrying after the next write"
+                )
                 break
             # A pause that `stop` ends: closing a store must not wait for it.
             self._stopping.wait(_SLEEP_FACTOR * (time.monotonic() - began))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -50,6 +50,7 @@ from tertulia.records.turns.local_turns import local_turns_of
 from tertulia.records.turns.turn import Turn
 from tertulia.records.turns.user_message import UserMessage
 from tertulia.records.usage import UsageLedger
+from tertulia.records.usage_running import RunningTotals
 from tertulia.storage import installation
 from tertulia.storage.base import Database
 from tertulia.storage.connect import open_database
@@ -76,7 +77,9 @@ class StoreRecords:
             self.db.close()
             raise
         self.search = Search(self.db)
-        self.indexer = Indexer(self.search)
+        self.running_totals = RunningTotals(self.db, utc_clock)
+        # It knows nothing that knows it: a store that nobody uses is freed at once.
+        self.indexer = Indexer(self.search, partial(self.running_totals.roll_up, steps=1))
         self.context = StoreContext(
             self.db,
             replace(settings, policies=registry.policies(settings.policies)),

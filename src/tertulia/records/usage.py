@@ -1,14 +1,16 @@
 """The usage ledger: one row per model call.
 
 The totals of the session, and sums by quarter of an hour, platform, person and model, are updated
-in the same transaction. So a sum reads the quarters that it covers. Only the calls of a quarter
-that a limit divides, and sums by session, are read from the ledger itself (decision 0017).
+in the same transaction (decision 0017); the sums of past quarters become running totals. A sum adds
+up both. Only the calls of a quarter that a limit divides, and sums by session, are read from the
+ledger itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -23,8 +25,21 @@ from tertulia.errors import ConfigError
 from tertulia.records import budgets, session_rows
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.log import append_messages
-from tertulia.storage.base import Params, Transaction
-from tertulia.storage.rows import PARSE_ERRORS, corrupt_error, from_micros, to_micros
+from tertulia.records.usage_running import (
+    FIRST_QUARTER,
+    QUARTER_HOUR,
+    Group,
+    GroupUsage,
+    Kind,
+    day_of,
+    day_starts,
+    read_span,
+    read_usage,
+)
+from tertulia.storage.base import Params, Row, Transaction
+from tertulia.storage.rows import PARSE_ERRORS, corrupt_error, to_micros
+
+Key = TypeVar("Key")
 
 Grouping = Literal["day", "model", "platform", "person", "session"]
 GROUPINGS: tuple[Grouping, ...] = ("day", "model", "platform", "person", "session")
@@ -32,8 +47,7 @@ GROUPINGS: tuple[Grouping, ...] = ("day", "model", "platform", "person", "sessio
 # The columns of one model call, for both the ledger and the totals of its session.
 Charge = dict[str, Any]
 
-_QUARTER_HOUR = 900_000_000
-_FOREVER = _QUARTER_HOUR * 2**32  # microseconds; some 120,000 years
+_FOREVER = -FIRST_QUARTER * QUARTER_HOUR  # in microseconds
 
 
 DayGrouping = Literal["model", "person", "platform"]
@@ -82,6 +96,7 @@ class UsageLedger:
             add_in(tx, session_id, cost, now)
 
         self._db.write(work)
+        self._context.notify_indexer()
 
     def budgets_left(self, session_id: str, source: Source | None = None) -> list[str]:
         """Return how much is left of each budget that applies, one line each, for people.
@@ -108,15 +123,19 @@ class UsageLedger:
         """
         validate.choice("by", by, GROUPINGS)
         params = _range_params(_optional_micros(since, "since"), _optional_micros(until, "until"))
-        rows = self._db.read(lambda tx: tx.all(f"usage_sum_{by}", params))
-        sums: dict[str, Usage] = {}
-        try:
-            for group, _calls, *counts in rows:
-                name = self._day(group) if by == "day" else group
-                sums[name] = _add_counts(sums.get(name), counts)
-        except PARSE_ERRORS as problem:
-            raise corrupt_error("the ledger", problem) from problem
-        return sums
+
+        def work(tx: Transaction) -> Iterator[tuple[str, Row]]:
+            for group, *counts in tx.all(f"usage_sum_{by}", params):
+                yield day_of(group, self._context.zone) if by == "day" else group, tuple(counts)
+            if by == "day":
+                for item in self._read_days(tx, "all", params):
+                    yield day_of(item.start, self._context.zone), item.counts
+            elif by != "session":
+                for item in self._read_span(tx, by, params):
+                    yield _group_name(by, item.group), item.counts
+
+        sums = self._db.read(lambda tx: _add_up(work(tx)))
+        return {name: _to_usage(counts) for name, counts in sums.items()}
 
     def total(
         self,
@@ -127,10 +146,19 @@ class UsageLedger:
     ) -> UsageTotal:
         """Return how many model calls there were and what they used, of everybody or a person."""
         params = self._params(since, until, person)
-        row = self._db.read(lambda tx: tx.one("usage_total", params))
-        if row is None or not row[0]:
+
+        def work(tx: Transaction) -> Iterator[tuple[str, Row]]:
+            recent = tx.one("usage_total", params)
+            if recent is not None and recent[0]:
+                yield "", recent
+            kind: Kind = "all" if person is None else "person"
+            for item in self._read_span(tx, kind, params):
+                yield "", item.counts
+
+        sums = self._db.read(lambda tx: _add_up(work(tx)))
+        if not sums:
             return UsageTotal(0, Usage())
-        return UsageTotal(row[0], _add_counts(None, list(row[1:])))
+        return UsageTotal(sums[""][0], _to_usage(sums[""]))
 
     def by_day(
         self,
@@ -143,15 +171,18 @@ class UsageLedger:
         """Return usage for each day and group, oldest day first; days are in the store's zone."""
         validate.choice("by", by, DAY_GROUPINGS)
         params = self._params(since, until, person)
-        rows = self._db.read(lambda tx: tx.all(f"usage_days_by_{by}", params))
-        sums: dict[tuple[str, str], tuple[int, Usage]] = {}
-        for quarter, group, calls, *counts in rows:
-            cell = self._day(quarter), str(group)
-            before, usage = sums.get(cell, (0, None))
-            sums[cell] = before + calls, _add_counts(usage, counts)
+        zone = self._context.zone
+
+        def work(tx: Transaction) -> Iterator[tuple[tuple[str, str], Row]]:
+            for quarter, group, *counts in tx.all(f"usage_days_by_{by}", params):
+                yield (day_of(quarter, zone), group), tuple(counts)
+            for item in self._read_days(tx, by if person is None else "detail", params):
+                yield (day_of(item.start, zone), _group_name(by, item.group)), item.counts
+
+        sums = self._db.read(lambda tx: _add_up(work(tx)))
         return [
-            DayUsage(day=day, group=group, calls=calls, usage=usage)
-            for (day, group), (calls, usage) in sums.items()
+            DayUsage(day=day, group=group, calls=counts[0], usage=_to_usage(counts))
+            for (day, group), counts in sums.items()
         ]
 
     def budgets(self) -> list[BudgetState]:
@@ -179,8 +210,22 @@ class UsageLedger:
         span = _range_params(_optional_micros(since, "since"), _optional_micros(until, "until"))
         return {**span, "person": storable(person)}
 
-    def _day(self, quarter: int) -> str:
-        return f"{from_micros(quarter * _QUARTER_HOUR).astimezone(self._context.zone):%Y-%m-%d}"
+    def _read_span(self, tx: Transaction, kind: Kind, params: Params) -> Iterator[GroupUsage]:
+        """Yield what each group used in the whole quarters of a range."""
+        starts = [params["first_quarter"]]
+        return read_usage(tx, kind, starts, params["last_quarter"], name=params.get("person"))
+
+    def _read_days(self, tx: Transaction, kind: Kind, params: Params) -> Iterator[GroupUsage]:
+        """Yield what each group used on each day, in the whole quarters of a range."""
+        span = read_span(tx)
+        if span is None:
+            return iter(())
+        first = max(span[0], params["first_quarter"])
+        end = min(span[1] + 1, params["last_quarter"])
+        starts = day_starts(first, end, self._context.zone)
+        if not starts:
+            return iter(())
+        return read_usage(tx, kind, starts, end, name=params.get("person"))
 
 
 def add_in(tx: Transaction, session_id: str, cost: Charge, now: int) -> None:
@@ -232,30 +277,56 @@ def _budget_state(
     return BudgetState(budget=budget, tokens=tokens, cost_usd=dollars, share=max(shares))
 
 
-def _add_counts(before: Usage | None, counts: list[Any]) -> Usage:
-    *tokens, cost, certainty = counts
-    if before is not None:
-        old_tokens = (getattr(before, name) for name in _TOKENS)
-        tokens = [old + new for old, new in zip(old_tokens, tokens, strict=True)]
-        cost = _sum_costs(to_nano(before.cost_usd), cost)
-        certainty = min(certainty, STATUSES.index(before.cost_status or "unknown"))
+def _group_name(by: Grouping | DayGrouping, group: Group) -> str:
+    """Return the name of a group in a sum; a call may have no person, and no model."""
+    name = {"model": group.model, "platform": group.platform}.get(by, group.name)
+    if group.kind != "detail":
+        name = group.name
+    return name or {"model": "unknown", "person": "shared"}.get(by, name)
+
+
+def _add_up(items: Iterable[tuple[Key, Row]]) -> dict[Key, Row]:
+    """Return the sums of the counts of each group, in the order of the groups."""
+    sums: dict[Key, Row] = {}
+    try:
+        for key, counts in items:
+            before = sums.get(key)
+            sums[key] = counts if before is None else _add_counts(before, counts)
+        return dict(sorted(sums.items(), key=_key_of))
+    except PARSE_ERRORS as problem:
+        raise corrupt_error("the ledger", problem) from problem
+
+
+def _key_of(item: tuple[Key, Row]) -> Any:
+    return item[0]
+
+
+def _add_counts(first: Row, second: Row) -> Row:
+    *numbers, cost, certainty = first
+    *others, other_cost, other_certainty = second
+    costs = [each for each in (cost, other_cost) if each is not None]
+    return (
+        *(old + new for old, new in zip(numbers, others, strict=True)),
+        sum(costs) if costs else None,
+        min(certainty, other_certainty),
+    )
+
+
+def _to_usage(counts: Row) -> Usage:
+    _, *tokens, cost, certainty = counts
     return Usage(*tokens, cost_usd=from_nano(cost), cost_status=STATUSES[certainty])
-
-
-def _sum_costs(first: int | None, second: int | None) -> int | None:
-    return second if first is None else first if second is None else first + second
 
 
 def _range_params(since: int | None, until: int | None) -> Params:
     """Return the whole quarters of an hour between two times, and the calls outside of them."""
     start = -_FOREVER if since is None else since
     end = _FOREVER if until is None else max(until, start)
-    first, last = -(-start // _QUARTER_HOUR), end // _QUARTER_HOUR
+    first, last = -(-start // QUARTER_HOUR), end // QUARTER_HOUR
     if first > last:  # both limits lie in one quarter
         first = last
         since_end, until_start = end, end
     else:
-        since_end, until_start = first * _QUARTER_HOUR, last * _QUARTER_HOUR
+        since_end, until_start = first * QUARTER_HOUR, last * QUARTER_HOUR
     return {
         "first_quarter": first,
         "last_quarter": last,
@@ -271,6 +342,3 @@ def _optional_micros(time: datetime | None, name: str) -> int | None:
         return None
     validate.aware_datetime(name, time)
     return to_micros(time)
-
-
-_TOKENS = ("input", "output", "cache_read", "cache_write", "reasoning")

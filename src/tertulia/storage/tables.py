@@ -30,6 +30,8 @@ NOT_COPIED = {
     "cards": "the search index is rebuilt",
     "tickets": "the queue for a turn belongs to running processes",
     "usage_sums": "the ledger is added up again",
+    "usage_groups": "the ledger is added up again",
+    "usage_running": "the ledger is added up again",
     "connections": "the state of running processes",
     "browsers": "people sign in again",
     "nodes": "the state of running processes",
@@ -329,6 +331,9 @@ def close_for_good(tx: Transaction) -> None:
 def finish_copy(tx: Transaction) -> None:
     """Finish a copy: let generated numbers go on after the highest, and make what is not copied."""
     tx.one("copy_continue_numbers")
-    tx.run("usage_sums_delete")
-    tx.run("usage_sums_fill")
+    for statement in (
+        *("usage_sums_delete", "usage_running_delete", "usage_groups_delete"),
+        *("usage_sums_fill", "usage_groups_fill", "usage_running_fill", "usage_sums_delete"),
+    ):
+        tx.run(statement)
     tx.run("unindexed_put_all")

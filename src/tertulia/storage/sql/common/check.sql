@@ -56,6 +56,20 @@ where last_seq > indexed_seq and ref not in (select session from unindexed)
 select quarter from (
     select quarter, calls, input, output from usage_sums
     union all
+    select quarter, calls - lag(calls, 1, 0) over totals, input - lag(input, 1, 0) over totals,
+        output - lag(output, 1, 0) over totals
+    from usage_running join usage_groups on id = group_id
+    where kind = 'all'
+    window totals as (order by quarter)
+    union all
     select {part_quarter}, -1, -input, -output from usage
 ) calls
 group by quarter having sum(calls) <> 0 or sum(input) <> 0 or sum(output) <> 0
+
+-- name: check_the_running_totals_of_usage_differ_by_group
+select kind from usage_groups join usage_running on group_id = id
+where quarter = (select max(quarter) from usage_running where group_id = id)
+group by kind
+having sum(calls) <> (
+    select max(calls) from usage_running join usage_groups on group_id = id where kind = 'all'
+)

@@ -48,12 +48,139 @@ select {part_quarter}, platform, coalesce(person, ''), coalesce(substr(model, 1,
     min(certainty)
 from usage group by 1, 2, 3, 4
 
+-- name: usage_groups_delete
+delete from usage_groups
+
+-- name: usage_running_delete
+delete from usage_running
+
+-- name: usage_groups_fill
+insert into usage_groups (kind, name, platform, model)
+select distinct 'all', '', '', '' from usage_sums
+union all
+select distinct 'model', model, '', '' from usage_sums
+union all
+select distinct 'platform', platform, '', '' from usage_sums
+union all
+select distinct 'person', person, '', '' from usage_sums
+union all
+select distinct 'detail', person, platform, model from usage_sums
+
+-- name: usage_running_fill
+insert into usage_running (
+    group_id, quarter, calls, input, output, cache_read, cache_write, reasoning, cost, priced,
+    unknown, estimated, actual
+)
+select group_id, quarter, sum(sum(calls)) over totals, sum(sum(input)) over totals,
+    sum(sum(output)) over totals, sum(sum(cache_read)) over totals,
+    sum(sum(cache_write)) over totals, sum(sum(reasoning)) over totals,
+    sum(sum(coalesce(cost, 0))) over totals, sum(count(cost)) over totals,
+    sum(sum(case when certainty = 0 then 1 else 0 end)) over totals,
+    sum(sum(case when certainty = 1 then 1 else 0 end)) over totals,
+    sum(sum(case when certainty = 2 then 1 else 0 end)) over totals
+from (
+    select usage_groups.id as group_id, usage_sums.*
+    from usage_sums cross join usage_groups where kind = 'all'
+    union all
+    select usage_groups.id as group_id, usage_sums.*
+    from usage_sums cross join usage_groups where kind = 'model' and name = usage_sums.model
+    union all
+    select usage_groups.id as group_id, usage_sums.*
+    from usage_sums cross join usage_groups where kind = 'platform' and name = usage_sums.platform
+    union all
+    select usage_groups.id as group_id, usage_sums.*
+    from usage_sums cross join usage_groups where kind = 'person' and name = usage_sums.person
+    union all
+    select usage_groups.id as group_id, usage_sums.*
+    from usage_sums cross join usage_groups where kind = 'detail' and name = usage_sums.person
+        and usage_groups.platform = usage_sums.platform and usage_groups.model = usage_sums.model
+) calls
+group by group_id, quarter
+window totals as (partition by group_id order by quarter)
+
+-- name: usage_sums_quarters
+select distinct quarter from usage_sums where quarter < :before order by quarter limit :limit
+
+-- name: usage_sums_take
+-- The rows of a quarter, which are added to the running totals.
+delete from usage_sums where quarter = :quarter
+returning platform, person, model, calls, input, output, cache_read, cache_write, reasoning, cost,
+    certainty
+
+-- name: usage_group_put
+insert into usage_groups (kind, name, platform, model)
+values (:kind, :name, :platform, :model)
+on conflict (kind, name, platform, model) do nothing
+
+-- name: part_usage_group
+kind = :kind and name = :name and platform = :platform and model = :model
+
+-- name: usage_running_add
+insert into usage_running (
+    group_id, quarter, calls, input, output, cache_read, cache_write, reasoning, cost, priced, unknown,
+    estimated, actual
+)
+select usage_groups.id, cast(:quarter as bigint),
+    coalesce(last.calls, 0) + cast(:calls as bigint),
+    coalesce(last.input, 0) + cast(:input as bigint),
+    coalesce(last.output, 0) + cast(:output as bigint),
+    coalesce(last.cache_read, 0) + cast(:cache_read as bigint),
+    coalesce(last.cache_write, 0) + cast(:cache_write as bigint),
+    coalesce(last.reasoning, 0) + cast(:reasoning as bigint),
+    coalesce(last.cost, 0) + cast(:cost as bigint),
+    coalesce(last.priced, 0) + cast(:priced as bigint),
+    coalesce(last.unknown, 0) + cast(:unknown as bigint),
+    coalesce(last.estimated, 0) + cast(:estimated as bigint),
+    coalesce(last.actual, 0) + cast(:actual as bigint)
+from usage_groups left join usage_running last
+    on last.group_id = usage_groups.id and last.quarter = (
+        select max(quarter) from usage_running
+        where group_id = usage_groups.id and quarter <= :quarter
+    )
+where {part_usage_group}
+on conflict (group_id, quarter) do update set
+    calls = excluded.calls,
+    input = excluded.input,
+    output = excluded.output,
+    cache_read = excluded.cache_read,
+    cache_write = excluded.cache_write,
+    reasoning = excluded.reasoning,
+    cost = excluded.cost,
+    priced = excluded.priced,
+    unknown = excluded.unknown,
+    estimated = excluded.estimated,
+    actual = excluded.actual
+
+-- name: usage_running_shift
+-- Calls that came late count in all totals after them.
+update usage_running set
+    calls = calls + cast(:calls as bigint),
+    input = input + cast(:input as bigint),
+    output = output + cast(:output as bigint),
+    cache_read = cache_read + cast(:cache_read as bigint),
+    cache_write = cache_write + cast(:cache_write as bigint),
+    reasoning = reasoning + cast(:reasoning as bigint),
+    cost = cost + cast(:cost as bigint),
+    priced = priced + cast(:priced as bigint),
+    unknown = unknown + cast(:unknown as bigint),
+    estimated = estimated + cast(:estimated as bigint),
+    actual = actual + cast(:actual as bigint)
+where group_id = (select id from usage_groups where {part_usage_group}) and quarter > :quarter
+
+-- name: usage_running_span
+-- Two subqueries: each looks at one end of the index, where min and max together would read it all.
+select
+    (select min(quarter) from usage_running where group_id = usage_groups.id),
+    (select max(quarter) from usage_running where group_id = usage_groups.id)
+from usage_groups where kind = 'all'
+
 -- name: part_sums
 cast(sum(calls) as bigint), cast(sum(input) as bigint), cast(sum(output) as bigint), cast(sum(cache_read) as bigint), cast(sum(cache_write) as bigint), cast(sum(reasoning) as bigint), cast(sum(cost) as bigint),
 min(certainty)
 
 -- name: part_calls
--- Whole quarters from the sums; the calls of the quarters at both ends from the ledger.
+-- Whole quarters that are not in the running totals yet; the calls of the quarters at both ends from
+-- the ledger.
 from (
     select {part_sum_columns} from usage_sums where quarter >= :first_quarter and quarter < :last_quarter
     union all

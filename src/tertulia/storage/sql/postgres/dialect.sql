@@ -61,7 +61,7 @@ lock table sessions in access exclusive mode
 -- name: lock_other_tables
 lock table
     installation, people, links, codes, wrong_codes, messages, blobs, message_blobs,
-    revisions, borrowings, turns, events, usage, usage_sums, spending, inbox, outbox, flushes, newcomers,
+    revisions, borrowings, turns, events, usage, usage_sums, usage_groups, usage_running, spending, inbox, outbox, flushes, newcomers,
     schedules, occurrences, processes, listeners, connections, bot_messages, pending_media,
     memories, memories_off, deleted_messages, approvals, approval_grants, mcp_pins,
     chat_chains, person_ids, agent_choices, session_agents, prompt_texts, people_events
@@ -86,3 +86,13 @@ in exclusive mode
 -- name: part_{queue}_by_settled (inbox, outbox, occurrences)
 
 -- name: part_people_by_strangers
+
+-- name: usage_running_at
+-- The totals before each of some quarters.
+select name, platform, model, value, running.calls, running.input, running.output, running.cache_read, running.cache_write, running.reasoning, running.cost, running.priced, running.unknown, running.estimated, running.actual
+from unnest(cast(translate(:quarters, '[]', '{}') as bigint[])) value
+cross join usage_groups cross join lateral (
+    select * from usage_running where group_id = usage_groups.id and quarter < value
+    order by quarter desc limit 1
+) running
+where kind = :kind and (cast(:name as text) is null or name = :name)

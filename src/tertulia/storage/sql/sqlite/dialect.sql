@@ -88,3 +88,12 @@ indexed by {queue}_settled
 
 -- name: part_people_by_strangers
 indexed by people_strangers
+
+-- name: usage_running_at
+-- The totals before each of some quarters. SQLite keeps the order of a cross join.
+select name, platform, model, value, running.calls, running.input, running.output, running.cache_read, running.cache_write, running.reasoning, running.cost, running.priced, running.unknown, running.estimated, running.actual
+from usage_groups cross join json_each(:quarters) cross join usage_running running
+where kind = :kind and (:name is null or name = :name)
+    and running.group_id = usage_groups.id and running.quarter = (
+        select max(quarter) from usage_running where group_id = usage_groups.id and quarter < value
+    )

@@ -1,0 +1,180 @@
+"""Running totals of usage: what a group had used until the end of a quarter of an hour.
+
+A group is everybody, a model, a platform, a person, or a person with one model on one platform.
+What it used between two times is the difference of two rows. So a sum costs as much as it has
+groups and days, however long the ledger is, and days can be those of any time zone (decision 0052).
+
+A call is first added to a row of `usage_sums`. Some time after its quarter, `roll_up` moves that
+row to the running totals, in a step of its own: a turn does nothing for it. Every call is in one
+of the two tables, so whoever reads both at one moment has all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, time, timedelta, tzinfo
+from operator import sub
+from typing import Final, Literal, NamedTuple
+
+from tertulia.core.clock import Clock
+from tertulia.core.message import to_json
+from tertulia.storage.base import Database, Row, Transaction
+from tertulia.storage.rows import from_micros, to_micros
+
+QUARTER_HOUR: Final = 900_000_000
+FIRST_QUARTER: Final = -(2**32)  # before every call, by some 120,000 years
+
+Kind = Literal["all", "model", "platform", "person", "detail"]
+
+# A call may be entered a little after its time, and a clock of another machine may be behind.
+_OPEN_QUARTERS: Final = 2
+_QUARTERS_PER_STEP: Final = 8
+_LANE: Final = "usage totals"
+
+_NAMES: Final = (
+    "calls", "input", "output", "cache_read", "cache_write", "reasoning", "cost", "priced",
+    "unknown", "estimated", "actual",
+)  # fmt: skip
+_ZERO: Final = (0,) * len(_NAMES)
+
+
+class Group(NamedTuple):
+    """A group of calls; `platform` and `model` are empty unless its kind is "detail"."""
+
+    kind: str
+    name: str
+    platform: str = ""
+    model: str = ""
+
+
+class GroupUsage(NamedTuple):
+    """What a group used from quarter `start` on, until the next start that was asked for.
+
+    `counts` are the calls, five numbers of tokens, the cost or None, and the certainty of the cost.
+    """
+
+    group: Group
+    start: int
+    counts: Row
+
+
+class RunningTotals:
+    """The running totals of a store."""
+
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+        self._complete_before: int | None = None  # the quarter up to which nothing is left
+
+    def roll_up(self, *, steps: int | None = None) -> bool:
+        """Move calls of past quarters to the totals; return whether all of them are there.
+
+        With `steps` in at most so many transactions, and without a look at the database if that
+        was done in this quarter already.
+        """
+        before = to_micros(self._clock.now()) // QUARTER_HOUR - _OPEN_QUARTERS + 1
+        if steps is not None and before == self._complete_before:
+            return True
+        params = {"before": before, "limit": _QUARTERS_PER_STEP}
+        while self._db.query("usage_sums_quarters", params):
+            if steps is not None:
+                if steps == 0:
+                    return False
+                steps -= 1
+            self._db.write(lambda tx: _move(tx, params), lane=_LANE)
+        self._complete_before = before
+        return True
+
+
+def _move(tx: Transaction, params: dict[str, int]) -> None:
+    _, last = read_span(tx) or (0, FIRST_QUARTER)
+    for (quarter,) in tx.all("usage_sums_quarters", params):
+        totals: dict[Group, list[int]] = {}
+        for platform, person, model, *counts, cost, certainty in tx.all(
+            "usage_sums_take", {"quarter": quarter}
+        ):
+            known = [certainty == number for number in range(3)]
+            added = (*counts, cost or 0, cost is not None, *known)
+            for group in (
+                Group("all", ""),
+                Group("model", model),
+                Group("platform", platform),
+                Group("person", person),
+                Group("detail", person, platform, model),
+            ):
+                before = totals.get(group, _ZERO)
+                totals[group] = [old + new for old, new in zip(before, added, strict=True)]
+        rows = [
+            {**group._asdict(), "quarter": quarter, **dict(zip(_NAMES, total, strict=True))}
+            for group, total in totals.items()
+        ]
+        tx.many("usage_group_put", [group._asdict() for group in totals])
+        tx.many("usage_running_add", rows)
+        if quarter < last:  # there are later totals
+            tx.many("usage_running_shift", rows)
+
+
+def read_usage(
+    tx: Transaction, kind: Kind, starts: Sequence[int], end: int, *, name: str | None = None
+) -> Iterator[GroupUsage]:
+    """Yield what each group of a kind used between one start and the next, or the end.
+
+    Groups that used nothing in between are left out.
+    """
+    quarters = [*starts, end]
+    asked = [quarter for quarter in quarters if quarter > FIRST_QUARTER]
+    params = {"kind": kind, "name": name, "quarters": to_json(asked)}
+    totals: dict[tuple[str, str, str], dict[int, Row]] = {}
+    for group_name, platform, model, quarter, *total in tx.all("usage_running_at", params):
+        totals.setdefault((group_name, platform, model), {})[quarter] = tuple(total)
+    for key, by_quarter in totals.items():
+        group = Group(kind, *key)
+        before: Row = by_quarter.get(quarters[0], _ZERO)
+        for start, stop in zip(starts, quarters[1:], strict=True):
+            after = by_quarter.get(stop, _ZERO)
+            if after[0] > before[0]:
+                yield GroupUsage(group, start, _counts(before, after))
+            before = after
+
+
+def read_span(tx: Transaction) -> tuple[int, int] | None:
+    """Return the first and the last quarter of the running totals; None if there is none."""
+    first, last = tx.one("usage_running_span") or (None, None)
+    return None if first is None or last is None else (first, last)
+
+
+def day_of(quarter: int, zone: tzinfo) -> str:
+    """Return the day (YYYY-MM-DD) that a quarter belongs to in a time zone."""
+    return f"{_local(quarter, zone):%Y-%m-%d}"
+
+
+def day_starts(first: int, end: int, zone: tzinfo) -> list[int]:
+    """Return the quarters from `first` on and before `end` with which a day begins, `first` too.
+
+    A day may begin twice: where the clock is set back shortly after midnight.
+    """
+    starts = []
+    quarter = first
+    while quarter < end:
+        starts.append(quarter)
+        local = _local(quarter, zone)
+        midnight = datetime.combine(local.date() + timedelta(days=1), time(), zone)
+        following = -(-to_micros(midnight) // QUARTER_HOUR)
+        if _local(following, zone).utcoffset() == local.utcoffset():
+            quarter = following
+            continue
+        while quarter < end and _local(quarter, zone).date() == local.date():
+            quarter += 1
+    return starts
+
+
+def _local(quarter: int, zone: tzinfo) -> datetime:
+    return from_micros(quarter * QUARTER_HOUR).astimezone(zone)
+
+
+def _counts(before: Row, after: Row) -> Row:
+    """Return the difference of two running totals."""
+    counts = after if before is _ZERO else tuple(map(sub, after, before))
+    calls, *tokens, cost, priced, unknown, estimated, actual = counts
+    certainty = 0 if unknown else 1 if estimated else 2 if actual else 3
+    return (calls, *tokens, cost if priced else None, certainty)

@@ -1,0 +1,257 @@
+"""Running totals of usage: every sum is that of the ledger, wherever its calls are stored."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import tertulia
+from tertulia import Settings, Source, Store, Usage
+from tertulia.core.usage import STATUSES
+from tertulia.records.usage import DAY_GROUPINGS, GROUPINGS
+from tertulia.records.usage_running import QUARTER_HOUR, day_of, day_starts
+from tertulia.storage.rows import to_micros
+from tertulia.testing import FakeClock
+from tertulia.testing.fixtures import run_in_threads, wait_until
+from tests.records.store_inspection import execute, without_index
+from tests.servers.empty_stores import NewPlace
+
+ZONE = "Asia/Kathmandu"  # 5:45 ahead: its days begin in the middle of an hour
+BEGIN = datetime(2026, 3, 4, 16, 0, tzinfo=UTC)
+SOURCES = (
+    Source("telegram", "1", user_id="1"),
+    Source("telegram", "2", user_id="2"),
+    Source("signal", "3", user_id="3"),
+    Source("slack", "C1", chat_type="channel"),  # nobody is named
+)
+
+
+class Call(NamedTuple):
+    """A call that was entered some minutes after the beginning."""
+
+    minutes: int
+    source: Source
+    usage: Usage
+
+    @property
+    def at(self) -> datetime:
+        return BEGIN + timedelta(minutes=self.minutes)
+
+    def name(self, by: str) -> str:
+        if by == "day":
+            return f"{self.at.astimezone(ZoneInfo(ZONE)):%Y-%m-%d}"
+        if by == "model":
+            return self.usage.model or "unknown"
+        if by == "platform":
+            return self.source.platform
+        user = self.source.user_id
+        return "shared" if user is None else f"{self.source.platform}:{user}"
+
+
+usages = st.builds(
+    Usage,
+    input=st.integers(0, 1000),
+    output=st.integers(0, 9),
+    model=st.sampled_from(["m", "n", None]),
+    cost_usd=st.sampled_from([None, 0.25, 1.0]),
+)
+# Not in the order of time: a call may be entered late.
+calls = st.builds(Call, st.integers(0, 4000), st.sampled_from(SOURCES), usages)
+limits = st.none() | st.integers(-20, 4020)
+
+
+def add_up(entered: Iterable[Call]) -> tuple[int, int, float | None, str]:
+    chosen = list(entered)
+    costs = [call.usage.cost_usd for call in chosen if call.usage.cost_usd is not None]
+    statuses = ["unknown" if call.usage.cost_usd is None else "actual" for call in chosen]
+    return (
+        sum(call.usage.input for call in chosen),
+        sum(call.usage.output for call in chosen),
+        sum(costs) if costs else None,
+        min(statuses, key=STATUSES.index),  # type: ignore[arg-type]
+    )
+
+
+def expect(entered: Iterable[Call], key: Callable[[Call], Any]) -> dict[Any, Any]:
+    ordered = sorted(entered, key=key)
+    return {group: add_up(chosen) for group, chosen in itertools.groupby(ordered, key)}
+
+
+def shown(usage: Usage) -> tuple[int, int, float | None, str | None]:
+    return usage.input, usage.output, usage.cost_usd, usage.cost_status
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(BEGIN)
+
+
+def open_store(where: str, clock: FakeClock) -> Store:
+    return tertulia.open(where, settings=Settings(zone=ZONE, durability="fast"), clock=clock)
+
+
+@pytest.fixture
+def store(where: str, clock: FakeClock) -> Iterator[Store]:
+    with without_index(open_store(where, clock)) as store:
+        yield store
+
+
+def enter(store: Store, clock: FakeClock, call: Call) -> None:
+    clock.forward(seconds=(call.at - clock.now()).total_seconds())
+    store.usage.add(store.sessions.open(call.source).id, call.usage)
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    batches=st.lists(st.lists(calls, max_size=6), min_size=1, max_size=3),
+    since=limits,
+    until=limits,
+)
+def test_every_sum_is_that_of_the_ledger(
+    new_place: NewPlace, batches: list[list[Call]], since: int | None, until: int | None
+) -> None:
+    clock = FakeClock(BEGIN)
+    with new_place() as place, without_index(open_store(place, clock)) as store:
+        for batch in batches:
+            for call in batch:
+                enter(store, clock, call)
+            store.settle()
+        period = {
+            name: BEGIN + timedelta(minutes=minutes)
+            for name, minutes in (("since", since), ("until", until))
+            if minutes is not None
+        }
+        entered = [
+            call
+            for call in itertools.chain(*batches)
+            if (since is None or call.minutes >= since) and (until is None or call.minutes < until)
+        ]
+        for by in GROUPINGS:
+            if by != "session":
+                sums = store.usage.sum(by, **period)
+                assert {name: shown(usage) for name, usage in sums.items()} == expect(
+                    entered,
+                    lambda call, by=by: call.name(by),  # type: ignore[misc]
+                )
+                assert list(sums) == sorted(sums)
+        for person in (None, "telegram:1", "signal:3"):
+            own = [call for call in entered if person in (None, call.name("person"))]
+            assert store.usage.total(**period, person=person).calls == len(own)
+            for by_day in DAY_GROUPINGS:
+                days = store.usage.by_day(by_day, **period, person=person)
+                assert {(day.day, day.group): shown(day.usage) for day in days} == expect(
+                    own,
+                    lambda call, by=by_day: (call.name("day"), call.name(by)),  # type: ignore[misc]
+                )
+                assert sum(day.calls for day in days) == len(own)
+        assert store.check() == []
+
+
+def count_rows(store: Store, table: str) -> int:
+    ((count,),) = execute(store, f"select count(*) from {table}")
+    return int(count)
+
+
+def test_indexer_rolls_up_what_is_past(where: str, clock: FakeClock) -> None:
+    with open_store(where, clock) as store:
+        enter(store, clock, Call(0, SOURCES[0], Usage(1, model="m")))
+        clock.forward(hours=1)
+        enter(store, clock, Call(61, SOURCES[0], Usage(2, model="m")))
+        wait_until(lambda: count_rows(store, "usage_sums") == 1, "the first call is rolled up")
+        assert count_rows(store, "usage_running") == 5, "all, model, platform, person, detail"
+        assert store.usage.sum("model")["m"].input == 3
+        assert store.check() == []
+
+
+def test_sums_of_the_past_read_neither_the_ledger_nor_its_sums(
+    store: Store, clock: FakeClock
+) -> None:
+    for minutes in range(0, 6000, 50):
+        enter(store, clock, Call(minutes, SOURCES[minutes % 3], Usage(1, model="m")))
+    clock.forward(hours=1)
+    sums = {by: store.usage.sum(by) for by in GROUPINGS if by != "session"}
+    store.settle()
+    assert count_rows(store, "usage_sums") == 0
+    execute(store, "delete from usage")
+    assert {by: store.usage.sum(by) for by in GROUPINGS if by != "session"} == sums
+    assert sum(day.calls for day in store.usage.by_day("person")) == 120
+
+
+def test_nothing_is_lost_while_others_roll_up(where: str, clock: FakeClock) -> None:
+    """Some enter calls of a past quarter, whose rows others take away at the same moment."""
+    with without_index(open_store(where, clock)) as one, open_store(where, clock) as two:
+        session = one.sessions.open(SOURCES[0]).id
+        late = FakeClock(clock.now() - timedelta(hours=5))
+        with without_index(open_store(where, late)) as writer:
+
+            def write() -> None:
+                for _ in range(20):
+                    writer.usage.add(session, Usage(1, model="m"))
+                    late.forward(minutes=1)
+
+            def roll_up(store: Store) -> None:
+                for _ in range(10):
+                    store.settle()
+
+            run_in_threads(write, write, partial(roll_up, one), partial(roll_up, two))
+        one.settle()
+        assert count_rows(one, "usage_sums") == 0
+        assert [usage.input for usage in one.usage.sum("model").values()] == [40]
+        assert one.check() == []
+
+
+PEOPLE = "group_id in (select id from usage_groups where kind = 'person')"
+
+
+@pytest.mark.parametrize(
+    ("condition", "problem"),
+    [
+        ("true", "the sums of usage differ"),
+        (PEOPLE, "the running totals of usage differ"),
+    ],
+)
+def test_check_reports_wrong_totals(
+    store: Store, clock: FakeClock, condition: str, problem: str
+) -> None:
+    enter(store, clock, Call(0, SOURCES[0], Usage(1, model="m")))
+    clock.forward(hours=1)
+    store.settle()
+    assert store.check() == []
+    execute(store, f"update usage_running set calls = calls + 1 where {condition}")
+    assert any(problem in fault for fault in store.check())
+
+
+@pytest.mark.parametrize(
+    ("zone", "begin"),
+    [
+        ("UTC", "2026-03-01"),
+        ("Asia/Kathmandu", "2026-03-01"),
+        ("Europe/Madrid", "2026-03-26"),
+        ("Europe/Madrid", "2026-10-22"),
+        ("America/Sao_Paulo", "2018-11-01"),  # there was no midnight
+        ("America/Sao_Paulo", "2018-02-15"),
+        ("America/St_Johns", "2006-10-26"),  # set back one minute after midnight
+        ("Australia/Lord_Howe", "2026-04-02"),  # by half an hour
+        ("Pacific/Apia", "2011-12-27"),  # a day was left out
+        ("Africa/Monrovia", "1972-01-04"),  # an offset of 44 minutes and 30 seconds
+    ],
+)
+def test_days_begin_where_the_day_of_a_quarter_changes(zone: str, begin: str) -> None:
+    place = ZoneInfo(zone)
+    first = to_micros(datetime.fromisoformat(f"{begin}T07:00:00+00:00")) // QUARTER_HOUR
+    end = first + 7 * 96
+    quarters = range(first, end)
+    expected = [
+        quarter
+        for quarter in quarters
+        if quarter == first or day_of(quarter, place) != day_of(quarter - 1, place)
+    ]
+    assert day_starts(first, end, place) == expected
