@@ -10,6 +10,7 @@ import pytest
 
 import tertulia
 from tertulia import AccountProblem
+from tertulia.cli import platforms
 from tertulia.core.secret import Secret
 from tertulia.platforms import registry
 from tertulia.platforms.base import Adapter, Outgoing, Receive
@@ -87,6 +88,23 @@ def test_add_asks_checks_and_writes_the_section(cli: CommandLine, config: Path) 
     assert accounts == [("pigeon", ""), ("pigeon", "work")]
     assert TOKEN not in cli("platforms", "list").stdout
     assert TOKEN not in cli("config", "show").stdout
+
+
+def test_variables_of_a_platform_do_not_refuse_its_section(
+    cli: CommandLine, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config.write_text('[agent]\nkind = "parrot"\n')
+    monkeypatch.setenv("TERTULIA_PLATFORMS_PIGEON_ADMISSION", "everyone")
+    cli("platforms", "add", "pigeon", stdin=f"{TOKEN}\n")
+    assert "[platforms.pigeon]" in config.read_text()
+
+
+@pytest.mark.parametrize(
+    "name", sorted(n for n in registry.PLATFORMS if registry.PLATFORMS[n].setup)
+)
+def test_next_steps_begin_with_starting_the_gateway(name: str) -> None:
+    pairing = registry.PLATFORMS[name].pairing or platforms._PAIRING
+    assert "tertulia run" in pairing.partition("tertulia pair approve")[0]
 
 
 def test_wrong_token_is_not_written(cli: CommandLine, config: Path) -> None:

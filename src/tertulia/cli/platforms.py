@@ -124,7 +124,8 @@ def add(options: CommandOptions, name: str, account: str) -> None:
         output.print_json({"name": name, "account": account, "identity": identity, "config": path})
         return
     output.print_text(options, f"Connected: {identity}. Written to {path}.")
-    output.print_text(options, _wrap(definition.pairing or _PAIRING.format(program=program_name())))
+    next_steps = (definition.pairing or _PAIRING).replace(": tertulia ", f": {program_name()} ")
+    output.print_text(options, _wrap(next_steps))
 
 
 def _ask(
@@ -149,8 +150,8 @@ def _wrap(text: str) -> str:
 
 
 _PAIRING = (
-    "Start it with: {program} run. Then write to the bot; it answers with a code. Let yourself in"
-    " with: {program} pair approve CODE --role owner"
+    "Start it with: tertulia run. Then write to the bot; it answers with a code. Let yourself in"
+    " with: tertulia pair approve CODE --role owner"
 )
 
 
@@ -277,7 +278,10 @@ def _refuse_configured(options: CommandOptions, name: str, account: str) -> None
     path = locations.config_path(options)
     if not os.path.exists(path):
         return
-    for section in locations.load_config(options).config.accounts():
+    from tertulia.config.load import load_config
+
+    # The file alone: variables may set a part of what is to be written now.
+    for section in load_config(path, {}).config.accounts():
         if (section.name, section.account) == (name, account):
             raise ConfigError(
                 f"{_title(name, account)} is configured already.",
