@@ -58,6 +58,12 @@ def test_resume_takes_a_unique_part_of_a_title(where: str) -> None:
                 await node.hears(f"about {title}")
                 await node.hears(f"/title {title}")
                 await node.hears("/new")
+            await node.hears("about bees")
+            await node.hears("/title Bees")
+            assert await node.hears("/resume bee") == (
+                'You are in "Bees" already. /sessions lists others.'
+            )
+            await node.hears("/new")
             reply = await node.hears("/resume garden")
             assert "2 conversations" in reply
             assert '"Winter garden"' in reply

@@ -104,7 +104,10 @@ def print_farewell(store: aio.Store) -> None:
     if sys.stdin.isatty() and sys.stdout.isatty():
         location = _short_location(store.sync)
         with suppress(OSError):  # the window may be closed
-            sys.stdout.write(f"Stored in {location}. Continue with: {_launch_command()}\n")
+            text = f"Stored in {location}. Continue with: {_launch_command()}"
+            width = row_width(shutil.get_terminal_size().columns)
+            rows = wrap([Segment("", text)], width)
+            sys.stdout.write("".join(f"{row_text(row)}\n" for row in rows))
             sys.stdout.flush()
 
 

@@ -594,6 +594,9 @@ def _require_session(context: CommandContext, argument: str) -> Session:
             f" {names}.",
             hint="Write more of the title.",
         )
+    current = context.store.sessions.current(context.key)
+    if current is not None and command_replies.match_title([current], argument):
+        raise IllegalMove(f"You are in {_name(current)} already.", hint="/sessions lists others.")
     raise IllegalMove(
         f"There is no conversation {clean_for_prompt(argument, 60)!r}.",
         hint="/sessions lists them.",

@@ -27,6 +27,26 @@ pytestmark = pytest.mark.check
 AGENT = Path(__file__).parents[1] / "slow_agent.py"
 
 
+def test_message_is_written_in_an_editor(tmp_path: Path) -> None:
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\nprintf "%s and pears\\n" "$(cat "$1")" > "$1"\n')
+    editor.chmod(0o700)
+    with tertulia(tmp_path, "chat", EDITOR=str(editor)) as talk:
+        talk.sees(PROMPT.strip())
+        talk.press("plums\x18\x05")  # ctrl-X ctrl-E
+        talk.sees(f"{PROMPT}plums and pears")
+        talk.press("\r")
+        talk.sees("You said: plums and pears")
+
+
+def test_leaving_the_plain_mode_begins_a_line(tmp_path: Path) -> None:
+    with tertulia(tmp_path, "chat", "--plain") as talk:
+        talk.sees("You:")
+        talk.press("\x04")
+        assert talk.ends() == 0
+        assert "\nStored in " in talk.text
+
+
 def test_conversation_is_there_after_a_restart(tmp_path: Path) -> None:
     with tertulia(tmp_path, "chat") as talk:
         talk.sees("Tertulia · the parrot · ~/.local/share/tertulia/talk.db")

@@ -80,9 +80,13 @@ class LineView:
         await self._settle(None)  # also messages left unanswered by an earlier run
 
     async def _next(self, lines: asyncio.Queue[str | None]) -> str | None:
-        if self._is_plain:
-            self._write("You: ")
-        return await next_message(lines)
+        if not self._is_plain:
+            return await next_message(lines)
+        self._write("You: ")
+        line = await next_message(lines)
+        if line is None:
+            self._write("\n")  # what is printed next begins a line
+        return line
 
     async def _attach(self, command: str) -> None:
         try:

@@ -21,8 +21,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, completion_is_selected, has_completions, is_searching
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import FileHistory, InMemoryHistory
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent, merge_key_bindings
-from prompt_toolkit.key_binding.bindings.open_in_editor import load_open_in_editor_bindings
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import ConditionalContainer, HSplit, Layout, Window
 from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl
@@ -245,7 +244,7 @@ class Screen:
         )
         return _LiveApplication(
             layout=Layout(layout, focused_element=self._buffer),
-            key_bindings=merge_key_bindings([load_open_in_editor_bindings(), self._keys()]),
+            key_bindings=self._keys(),
             style=_menu_style(self._theme),
             erase_when_done=True,
             include_default_pygments_style=False,
@@ -307,6 +306,10 @@ class Screen:
                 self._buffer.delete()
             else:
                 event.app.exit()
+
+        @keys.add("c-x", "c-e", filter=is_typing)
+        def _edit(event: KeyPressEvent) -> None:
+            event.current_buffer.open_in_editor()
 
         @keys.add("c-l")
         def _clear(event: KeyPressEvent) -> None:
