@@ -1,17 +1,15 @@
 """A gateway with one account of a chat app in a process, which dies at a named step.
 
-    python -m tests.crash.chat_process PLATFORM STORE ADDRESS STEP [PORT] [LEASE]
-
-PLATFORM is discord, signal, slack or whatsapp. ADDRESS is its server, PORT where WhatsApp calls the
-gateway, LEASE how many seconds this node may listen without renewing it. It runs until it is
-killed, or drains after SIGTERM.
+`tests/crash/chat_node.py` starts it. The platform is discord, signal, slack or whatsapp. The
+address is that of its server, the port is where WhatsApp calls the gateway, and the lease is how
+many seconds this node may listen without renewing it. It runs until it is killed, or drains after
+SIGTERM.
 """
 
 from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from typing import Any
@@ -132,5 +130,6 @@ async def run(
         await gateway.run()
 
 
-if __name__ == "__main__":
-    asyncio.run(run(*sys.argv[1:]))
+def main(*arguments: str) -> None:
+    """Run the gateway in this process."""
+    asyncio.run(run(*arguments))

@@ -7,19 +7,17 @@ answer arrived: then the delivery is `unknown`, which is shown, and it is not se
 from __future__ import annotations
 
 import os
-import signal
 import socket
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
 
 import tertulia
+from tests.crash.chat_node import PATIENCE, Node, chat_node, drain, exit_code
 from tests.crash.chat_process import SETTINGS, STEPS
 from tests.servers.slack import SlackServer
 from tests.servers.whatsapp import ANA, WhatsAppServer
@@ -29,11 +27,8 @@ pytestmark = pytest.mark.check
 if os.name == "nt":
     pytest.skip("kills with signals", allow_module_level=True)
 
-_ROOT = Path(__file__).parents[2]
-PATIENCE = 180.0
 PLATFORMS = ("slack", "whatsapp")
 Server = SlackServer | WhatsAppServer
-Node = subprocess.Popen[str]
 
 
 class Scene:
@@ -78,21 +73,10 @@ class Scene:
             return all(pushed.is_accepted for pushed in self.server.notifications)
         return all(event.state == "acknowledged" for event in self.server.events)
 
-    @contextmanager
-    def node(self, step: str = "none", port: int | None = None) -> Iterator[Node]:
+    def node(self, step: str = "none", port: int | None = None) -> AbstractContextManager[Node]:
         """Run a gateway; in the end it is killed if it still runs."""
-        program = [sys.executable, "-m", "tests.crash.chat_process", self.platform]
-        child = subprocess.Popen(
-            [*program, self.where, self.server.url, step, str(port or self.port)],
-            cwd=_ROOT,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        try:
-            yield child
-        finally:
-            child.kill()
-            child.communicate(timeout=PATIENCE)
+        port = port or self.port
+        return chat_node(self.platform, self.where, self.server.url, step, port=port)
 
     def wait_settled(self, messages: int) -> dict[str, str]:
         """Wait until every message has an answer; return the state of each by its text."""
@@ -115,12 +99,6 @@ def scene(platform: str, where: str) -> Iterator[Scene]:
         assert server.violations == []
 
 
-def drain(child: Node) -> None:
-    """Stop a gateway as a service manager does."""
-    child.send_signal(signal.SIGTERM)
-    assert child.wait(PATIENCE) == 0
-
-
 def _free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as free:
         return int(free.getsockname()[1])
@@ -136,7 +114,7 @@ def kill_at(platform: str, where: str, step: str) -> None:
     with scene(platform, where) as play:
         play.write("hola")
         with play.node(step) as child:
-            assert child.wait(PATIENCE) == -9
+            assert exit_code(child) == -9
         with play.node() as child:
             play.wait_settled(1)
             # The account works on, whatever became of that message.
@@ -182,7 +160,7 @@ def test_two_nodes_answer_once_and_one_goes_on_without_the_other(where: str, pla
                 play.write(f"m{number}")
             play.server.wait_sent(3)
             first.kill()
-            assert first.wait(PATIENCE) == -9
+            assert exit_code(first) == -9
             play.aim(port)  # a load balancer notices that a node is gone
             for number in range(15, 30):
                 play.write(f"m{number}")

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import tertulia
+from tests.crash.chat_node import PATIENCE, chat_node, drain, exit_code
 from tests.crash.chat_process import SETTINGS, STEPS
 from tests.servers.discord import DM, THREAD, DiscordServer
 from tests.servers.postgres import Server
@@ -28,35 +25,6 @@ pytestmark = pytest.mark.check
 
 if os.name == "nt":
     pytest.skip("kills with signals", allow_module_level=True)
-
-_ROOT = Path(__file__).parents[2]
-PATIENCE = 180.0
-Node = subprocess.Popen[str]
-
-
-@contextmanager
-def node(
-    where: str, server: DiscordServer, step: str = "none", lease: float = 2.0
-) -> Iterator[Node]:
-    """Run a gateway; in the end it is killed if it still runs."""
-    program = [sys.executable, "-m", "tests.crash.chat_process", "discord"]
-    child = subprocess.Popen(
-        [*program, where, server.url, step, "0", str(lease)],
-        cwd=_ROOT,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    try:
-        yield child
-    finally:
-        child.kill()
-        child.communicate(timeout=PATIENCE)
-
-
-def drain(child: Node) -> None:
-    """Stop a gateway as a service manager does."""
-    child.send_signal(signal.SIGTERM)
-    assert child.wait(PATIENCE) == 0
 
 
 def wait_settled(where: str, texts: set[str]) -> dict[str, str]:
@@ -75,14 +43,14 @@ def wait_settled(where: str, texts: set[str]) -> dict[str, str]:
 def kill_at(where: str, step: str, *, expires: bool = False) -> None:
     """Kill a gateway at a step of a message, and look what becomes of the message."""
     with DiscordServer() as server:
-        with node(where, server, step) as child:
+        with chat_node("discord", where, server.url, step) as child:
             server.wait_connected()
             server.write(DM, "hola")
-            assert child.wait(PATIENCE) == -9
+            assert exit_code(child) == -9
         if expires:
             server.expire_sessions()
         server.write(THREAD, "<@900> meanwhile", mentions_bot=True)
-        with node(where, server) as child:
+        with chat_node("discord", where, server.url) as child:
             wait_settled(where, {"re hola", "re <@900> meanwhile"})
             # The bot works on, whatever became of that message.
             server.write(DM, "and then")
@@ -117,22 +85,22 @@ def test_another_node_goes_on_with_the_session(postgres: Server, trouble: str) -
     where = postgres.database(postgres.template)
     with (
         DiscordServer() as server,
-        node(where, server, lease=15.0) as first,
+        chat_node("discord", where, server.url, lease=15.0) as first,
     ):
         server.wait_connected()
         server.write(DM, "m0")
         wait_settled(where, {"re m0"})
-        with node(where, server, lease=15.0) as second:
+        with chat_node("discord", where, server.url, lease=15.0) as second:
             if trouble == "killed":
                 first.kill()
             elif trouble == "stopped":
-                os.kill(first.pid, signal.SIGSTOP)
+                os.kill(first.pid or 0, signal.SIGSTOP)
             else:
                 drain(first)
             server.write(DM, "m1")
             server.wait(lambda: "re m1" in server.texts, PATIENCE)
             if trouble == "stopped":
-                os.kill(first.pid, signal.SIGCONT)
+                os.kill(first.pid or 0, signal.SIGCONT)
             server.write(DM, "m2")
             answers = {"re m0", "re m1", "re m2"}
             states = wait_settled(where, answers)

@@ -8,18 +8,14 @@ process died is unknown, which is shown, and it is not sent again.
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import tertulia
+from tests.crash.chat_node import PATIENCE, chat_node, drain, exit_code
 from tests.crash.chat_process import SETTINGS, STEPS
 from tests.servers.signal import SignalServer
 
@@ -27,24 +23,6 @@ pytestmark = pytest.mark.check
 
 if os.name == "nt":
     pytest.skip("kills with signals", allow_module_level=True)
-
-_ROOT = Path(__file__).parents[2]
-PATIENCE = 180.0
-Node = subprocess.Popen[str]
-
-
-@contextmanager
-def node(where: str, server: SignalServer, step: str = "none") -> Iterator[Node]:
-    """Run a gateway; in the end it is killed if it still runs."""
-    program = [sys.executable, "-m", "tests.crash.chat_process", "signal"]
-    child = subprocess.Popen(
-        [*program, where, server.url, step], cwd=_ROOT, stderr=subprocess.DEVNULL, text=True
-    )
-    try:
-        yield child
-    finally:
-        child.kill()
-        child.communicate(timeout=PATIENCE)
 
 
 def wait_settled(where: str, last: str) -> dict[str, str]:
@@ -63,19 +41,18 @@ def wait_settled(where: str, last: str) -> dict[str, str]:
 def kill_at(where: str, step: str) -> None:
     """Kill a gateway at a step of a message, and look what becomes of the message."""
     with SignalServer() as server:
-        with node(where, server, step) as child:
+        with chat_node("signal", where, server.url, step) as child:
             server.wait_listening()
             server.write("hola")
-            assert child.wait(PATIENCE) == -9
+            assert exit_code(child) == -9
         server.cut()  # the daemon notices only when it writes that the listener is gone
         server.wait(lambda: not server.listeners, PATIENCE)
         server.write("while nobody listens")
-        with node(where, server) as child:
+        with chat_node("signal", where, server.url) as child:
             wait_settled(where, "re while nobody listens")
             server.write("and then")
             states = wait_settled(where, "re and then")
-            child.send_signal(signal.SIGTERM)
-            assert child.wait(PATIENCE) == 0
+            drain(child)
         assert server.violations == []
         texts = Counter(server.texts)
     assert (texts["re while nobody listens"], texts["re and then"]) == (1, 1)

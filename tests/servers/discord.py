@@ -21,7 +21,7 @@ import socket
 import time
 import urllib.parse
 import zlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from email.utils import formatdate
 from typing import Any, NamedTuple
 
@@ -208,6 +208,11 @@ class DiscordServer(ScriptedServer):
             message.update(fields)
             self._publish("MESSAGE_CREATE", message)
             return message
+
+    def message(self, channel: str, text: str, user: Mapping[str, Any] = ANA) -> dict[str, Any]:
+        """Return a new message of a person, without any event of it."""
+        with self.lock:
+            return self._message(channel, text, user, None)
 
     def edit(self, message: Mapping[str, Any], text: str) -> None:
         """Edit a message as the person who wrote it."""
@@ -859,6 +864,6 @@ def _without_member(message: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in message.items() if name not in hidden}
 
 
-async def _endless() -> AsyncIterator[bytes]:
+async def _endless() -> AsyncGenerator[bytes, None]:
     while True:
         yield b"x" * 65536

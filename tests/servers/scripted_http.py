@@ -18,7 +18,7 @@ import threading
 import urllib.parse
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from email.parser import BytesParser
 from email.policy import HTTP
 from typing import Any, Literal, NamedTuple, Self, TypeVar
@@ -86,7 +86,7 @@ class Response(NamedTuple):
     body: bytes = b""
     content_type: str = JSON
     headers: Mapping[str, str] = {}
-    stream: AsyncIterator[bytes] | None = None
+    stream: AsyncGenerator[bytes, None] | None = None
 
 
 class ScriptedServer(ABC):
@@ -332,9 +332,12 @@ async def _write(
     lines = [f"HTTP/1.1 {response.status} OK", *(f"{name}: {headers[name]}" for name in headers)]
     writer.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
     if response.stream is not None:
-        async for piece in response.stream:
-            writer.write(piece)
-            await writer.drain()
+        try:
+            async for piece in response.stream:
+                writer.write(piece)
+                await writer.drain()
+        finally:
+            await response.stream.aclose()  # also if the client has gone
         return False
     if end == "half":
         writer.write(response.body[: len(response.body) // 2])

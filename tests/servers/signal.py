@@ -16,7 +16,7 @@ import base64
 import json
 import re
 import urllib.parse
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, NamedTuple
 
 from tests.servers.scripted_http import Fault, Request, Response, ScriptedServer
@@ -204,7 +204,7 @@ class SignalServer(ScriptedServer):
         except TimeoutError:
             return b":\n"
 
-    async def _events(self, queue: asyncio.Queue[bytes | None]) -> AsyncIterator[bytes]:
+    async def _events(self, queue: asyncio.Queue[bytes | None]) -> AsyncGenerator[bytes, None]:
         try:
             while (event := await self._next(queue)) is not None:
                 if not self.is_silent:
@@ -224,7 +224,7 @@ class SignalServer(ScriptedServer):
         except ValueError:
             answer |= {"id": None, "error": {"code": -32700, "message": "no JSON", "data": None}}
         result = answer.get("result")
-        if isinstance(result, AsyncIterator):
+        if isinstance(result, AsyncGenerator):
             return Response(stream=result)
         self.notify()
         return Response(body=json.dumps(answer).encode())
@@ -317,7 +317,7 @@ def _file(uri: str) -> tuple[str, bytes]:
     return head.removeprefix("data:"), base64.b64decode(data)
 
 
-async def _endless() -> AsyncIterator[bytes]:
+async def _endless() -> AsyncGenerator[bytes, None]:
     yield b'{"jsonrpc":"2.0","result":{"data":"'
     while True:
         yield b"eHh4" * 16384

@@ -21,7 +21,7 @@ import json
 import re
 import time
 import urllib.parse
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, NamedTuple
 
 import httpx2
@@ -238,15 +238,18 @@ class SlackServer(ScriptedServer):
 
     def push(self, event: Any, *, team: str = TEAM) -> Event:
         """Send an event to the app, again if it is not acknowledged."""
+        return self.push_payload(self.payload(event, team=team), team=team)
+
+    def payload(self, event: Any, *, team: str = TEAM) -> dict[str, Any]:
+        """Return an event with all that Slack says about it."""
         number = next(self._numbers)
-        payload = {
+        return {
             "token": "deprecated", "team_id": team, "api_app_id": "A1", "event": event,
             "type": "event_callback", "event_id": f"Ev{number}", "event_time": 1700000000,
             "authorizations": [{"enterprise_id": None, "team_id": team, "user_id": "UBOT",
                                 "is_bot": True, "is_enterprise_install": False}],
             "is_ext_shared_channel": False,
         }  # fmt: skip
-        return self.push_payload(payload, team=team)
 
     def push_payload(self, payload: Any, *, team: str = TEAM) -> Event:
         """Send a payload as it is; a text is sent instead of the whole envelope."""
@@ -695,6 +698,6 @@ def rate_limit(seconds: float | None, times: int | None = 1) -> Fault:
     return Fault(429, body, headers=headers, times=times)
 
 
-async def _endless() -> AsyncIterator[bytes]:
+async def _endless() -> AsyncGenerator[bytes, None]:
     while True:
         yield b"x" * 65536

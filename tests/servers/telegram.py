@@ -17,7 +17,7 @@ import json
 import re
 import urllib.parse
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import httpx2
@@ -116,7 +116,7 @@ class TelegramServer(ScriptedServer):
         self.presses: dict[str, bool] = {}  # each press by its id, and whether it was answered
         self.pressed: list[dict[str, Any]] = []  # the updates of presses
         self.is_silent = False
-        self._next_update = 1000
+        self.next_update = 1000
         self._next_message: dict[int, int] = defaultdict(int)
         self._poll: asyncio.Future[None] | None = None
         self._has_update = asyncio.Event()
@@ -196,8 +196,8 @@ class TelegramServer(ScriptedServer):
     def push(self, update: Mapping[str, Any], *, update_id: int | None = None) -> int:
         """Put an update into the queue of the bot, and return its id."""
         with self.lock:
-            number = self._next_update if update_id is None else update_id
-            self._next_update = max(self._next_update, number + 1)
+            number = self.next_update if update_id is None else update_id
+            self.next_update = max(self.next_update, number + 1)
             kind = next(iter(update), "")
             if self.allowed is None or kind in self.allowed:
                 self.push_raw(json.dumps({"update_id": number, **update}).encode(), number)
@@ -259,6 +259,11 @@ class TelegramServer(ScriptedServer):
     @property
     def texts(self) -> list[str]:
         return [message.text for message in self.sent]
+
+    def message(self, chat_id: int, text: str, user: Mapping[str, Any] = ANA) -> dict[str, Any]:
+        """Return a new message of a person, without any update of it."""
+        with self.lock:
+            return self._message(chat_id, user, None) | {"text": text}
 
     def _message(self, chat_id: int, user: Mapping[str, Any], thread: int | None) -> dict[str, Any]:
         if chat_id not in self.chats:
@@ -591,7 +596,7 @@ def pinged_names(text: str, entities: Sequence[Mapping[str, Any]]) -> list[str]:
     return names + [e["url"] for e in entities if str(e.get("url", "")).startswith("tg:")]
 
 
-async def _endless() -> AsyncIterator[bytes]:
+async def _endless() -> AsyncGenerator[bytes, None]:
     while True:
         yield b"x" * 65536
 

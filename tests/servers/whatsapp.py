@@ -19,7 +19,7 @@ import hashlib
 import hmac
 import itertools
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, NamedTuple
 
 import httpx2
@@ -387,6 +387,6 @@ def _error_body(code: int, message: str) -> bytes:
     return json.dumps({"error": error}).encode()
 
 
-async def _endless() -> AsyncIterator[bytes]:
+async def _endless() -> AsyncGenerator[bytes, None]:
     while True:
         yield b"x" * 65536

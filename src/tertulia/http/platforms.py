@@ -20,7 +20,9 @@ async def call_platform(call: ApiCall) -> Response:
         method=call.request.method,
         headers=dict(call.request.headers),
         query=dict(call.request.query_params),
-        body=await read_body(call.request, call.api.settings, None),
+        body=await read_body(
+            call.request, call.api.settings, None, needed_bytes=adapter.request_bytes
+        ),
     )
     response = await adapter.respond(request)
     return Response(response.body, response.status, media_type=response.content_type)

@@ -165,12 +165,15 @@ async def _read_call(api: Api, operation: Operation, request: Request) -> ApiCal
     )
 
 
-async def read_body(request: Request, settings: HttpSettings, role: Role | None) -> bytes:
+async def read_body(
+    request: Request, settings: HttpSettings, role: Role | None, *, needed_bytes: int = 0
+) -> bytes:
     """Return the request body; raise `BodyTooLarge` or `BodyTooSlow` as soon as a limit is hit.
 
-    `role` is that of the caller, None without a token.
+    `role` is that of the caller, None without a token. A body of `needed_bytes` is accepted
+    whatever the settings say.
     """
-    limit = settings.body_limit(role)
+    limit = max(settings.body_limit(role), needed_bytes)
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared[:18]) > limit:
         raise _too_large(limit)

@@ -62,7 +62,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -71,7 +71,7 @@ from tertulia.core.buttons import Button
 from tertulia.core.media import Media
 from tertulia.core.source import Source
 from tertulia.core.text.spans import Span
-from tertulia.errors import NotFound, Refused
+from tertulia.errors import ConfigError, NotFound, Refused
 
 # Prefixes of the keys of deliveries that the gateway itself wrote, as replies to commands.
 REPLY_KEY = "reply:"
@@ -80,6 +80,11 @@ COMMAND_KEY = "command:"
 # program that pipes messages in must be able to tell.
 FAILURE_KEY = "failure:"
 REFUSAL_KEY = "refusal:"
+# What reading an update raises if it does not have the form that the platform describes.
+MALFORMED: Final = (
+    LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError,
+    ConfigError,
+)  # fmt: skip
 
 
 class Incoming(msgspec.Struct, frozen=True, kw_only=True):
@@ -259,6 +264,7 @@ class Adapter(ABC):
     refuses_senders      the sender waits for an answer: `receive` raises `LimitExceeded` or
                          `TooLarge` for a message beyond a limit, instead of a note in the chat
     needs_http           people or the platform reach it through the HTTP server of the gateway
+    request_bytes        the largest request of the platform, which may be larger than `open_body`
     typing_seconds       how often "typing" is shown again during a turn; None: never
     draft_seconds        the shortest time between two drafts of an answer; None: it gets deltas
     draft_delay_seconds  an answer that is complete sooner is not shown as a draft
@@ -273,6 +279,7 @@ class Adapter(ABC):
     idempotent_seconds: float = 0.0
     refuses_senders: bool = False
     needs_http: bool = False
+    request_bytes: int = 0
     typing_seconds: float | None = None
     draft_seconds: float | None = None
     draft_delay_seconds: float = 0.0

@@ -46,6 +46,7 @@ from tests.servers.discord import (
     BOT,
     DM,
     GENERAL,
+    GUILD,
     POST,
     ROLE,
     THREAD,
@@ -572,7 +573,7 @@ def test_server_that_cannot_be_reached_is_reached_later(server: DiscordServer) -
 @pytest.mark.parametrize("operation", ["users/@me/guilds", "guilds/100/channels", "history"])
 @pytest.mark.parametrize(
     "fault",
-    [Fault(502, b"<html>"), Fault(200, b"{"), Fault(end="cut"), rate_limit(0.05)],
+    [Fault(502, b"<html>"), Fault(200, b"{"), Fault(200, b"5"), Fault(end="cut"), rate_limit(0.05)],
 )
 def test_no_fault_while_catching_up_loses_a_message(
     server: DiscordServer, operation: str, fault: Fault
@@ -591,6 +592,48 @@ def test_no_fault_while_catching_up_loses_a_message(
         await listener.wait(lambda: {"meanwhile", "in the thread"} <= set(listener.texts))
 
     play(server, again, cursor=first.position.cursor)
+
+
+@pytest.mark.check
+def test_wrong_items_while_catching_up_are_skipped(server: DiscordServer) -> None:
+    """A message with a wrong id, or one of the far future, must not hide those after it."""
+
+    async def act(listener: Listener) -> None:
+        server.write(DM, "before")
+        await listener.wait_texts("before")
+        server.dispatch("MESSAGE_CREATE", {**server.message(DM, "x"), "id": str(2**64 - 1)})
+        server.dispatch("MESSAGE_CREATE", {**server.message(DM, "y"), "channel_id": "\ud800"})
+        server.write(DM, "last")
+        await listener.wait(lambda: "last" in listener.texts)
+
+    first = play(server, act)
+    server.expire_sessions()
+    server.channels["z"] = {"id": "z", "type": 0, "last_message_id": "z", "guild_id": GUILD}
+    message = server.write(DM, "meanwhile")
+    page = [5, None, {}, {"id": []}, {"id": "9" * 30}, {**message, "id": "z"}, message]
+    server.spoil("history", Fault(200, json.dumps(page).encode()))
+
+    async def again(listener: Listener) -> None:
+        await listener.wait(lambda: "meanwhile" in listener.texts)
+        await listener.wait_state(listening=True)
+
+    play(server, again, cursor=first.position.cursor)
+
+
+def test_bug_of_the_receiver_does_not_lose_a_message(server: DiscordServer) -> None:
+    """It was skipped as a message that is not understood."""
+
+    async def act(listener: Listener) -> None:
+        listener.failures = [KeyError("a bug")]
+        server.write(DM, "hola")
+        assert listener.listening is not None
+        with pytest.raises(RuntimeError):
+            await listener.listening
+        listener.adapter.cursor = listener.position.cursor
+        listener.start()
+        await listener.wait_texts("hola")
+
+    play(server, act)
 
 
 @pytest.mark.check

@@ -36,16 +36,16 @@ def test_session_needs_its_address() -> None:
 
 
 def test_latest_message_only_grows() -> None:
-    position = Position().after_message("10", None).after_message("7", None)
-    assert position.after_message("x", None).latest == 10
+    position = Position().after_message(10, None).after_message(7, None)
+    assert position.latest == 10
 
 
 def test_private_chats_are_remembered_by_their_last_message() -> None:
     position = Position()
     for chat in ("1", "2", "1", "1", "3"):
-        position = position.after_message("5", chat)
+        position = position.after_message(5, chat)
     assert position.dms == ("2", "1", "3")
     for number in range(150):
-        position = position.after_message("5", f"chat {number}")
+        position = position.after_message(5, f"chat {number}")
     assert len(position.dms) == 100
     assert position.dms[-1] == "chat 149"

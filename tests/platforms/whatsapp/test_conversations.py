@@ -109,6 +109,17 @@ def test_repeated_notification_is_answered_once(tmp_path: Path, server: WhatsApp
     assert server.texts == ["re once", "re last"]
 
 
+def test_notification_of_three_megabytes_is_accepted(
+    tmp_path: Path, server: WhatsAppServer
+) -> None:
+    """The largest that Meta sends; a refused one would be repeated for days."""
+    with running(tmp_path, server):
+        server.notify_app(messages=[server.message(ANA, "hola")], padding="x" * 3 * 2**20)
+        server.wait_sent(1)
+        server.wait_accepted()
+    assert server.texts == ["re hola"]
+
+
 def test_person_who_hides_the_number_goes_on(tmp_path: Path, server: WhatsAppServer) -> None:
     """Also on another machine, which has never seen the number of this person."""
     rules = GatewaySettings(gather_seconds=0, drain_seconds=2)

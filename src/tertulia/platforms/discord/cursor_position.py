@@ -45,9 +45,9 @@ class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Return the position after the session has ended."""
         return replace(self, session=None, url=None, seq=0)
 
-    def after_message(self, message_id: str, private_chat: str | None) -> Position:
+    def after_message(self, message_id: int, private_chat: str | None) -> Position:
         """Return the position after a message, which may be in a private chat."""
-        latest = max(self.latest, int(message_id) if message_id.isdecimal() else 0)
+        latest = max(self.latest, message_id)
         dms = self.dms
         if private_chat is not None and private_chat != (dms[-1:] or ("",))[0]:
             others = tuple(chat for chat in dms if chat != private_chat)

@@ -28,7 +28,7 @@ from tertulia.errors import (
     RateLimited,
     Refused,
 )
-from tertulia.platforms.base import Changed, Passed, Receive, Update
+from tertulia.platforms.base import MALFORMED, Changed, Passed, Receive, Update
 from tertulia.platforms.discord import gateway_events
 from tertulia.platforms.discord.cursor_position import Position
 from tertulia.platforms.discord.gateway_events import Channel, ChatContext, DiscordBot
@@ -61,7 +61,6 @@ _MARGIN_SECONDS: Final = 60.0
 _ABSENCE_SECONDS: Final = 24 * 3600.0
 _PAGE: Final = 100
 _MAX_PAGES: Final = 20
-_MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError)
 _CHANNEL_EVENTS: Final = frozenset({
     "CHANNEL_CREATE", "CHANNEL_UPDATE", "CHANNEL_DELETE",
     "THREAD_CREATE", "THREAD_UPDATE", "THREAD_DELETE",
@@ -178,7 +177,7 @@ class EventListener:
         self._position = replace(before, seq=event.seq)
         try:
             await self._dispatch(event, receive)
-        except _MALFORMED as problem:
+        except MALFORMED as problem:
             log.warning(
                 "discord: event %s was not understood and is skipped (%s in %s)",
                 event.seq, type(problem).__name__, event.name[:40],
@@ -193,9 +192,12 @@ class EventListener:
         """Store a private chat before its first message: Discord lists none after an absence."""
         data = event.data
         if event.name == "MESSAGE_CREATE" and isinstance(data, dict) and not data.get("guild_id"):
-            chat = data.get("channel_id")
-            if isinstance(chat, str) and chat not in self._position.dms:
-                self._position = self._position.after_message("", chat)
+            try:
+                chat = gateway_events.read_id(data.get("channel_id"))
+            except ValueError:
+                return  # it is skipped as a message that is not understood
+            if chat not in self._position.dms:
+                self._position = self._position.after_message(0, chat)
                 await self._hand_over(Passed(cursor=self._position.cursor), receive)
 
     async def _dispatch(self, event: Event, receive: Receive) -> None:
@@ -223,7 +225,7 @@ class EventListener:
         """Take a new session over, after everything before it was read."""
         try:
             session, url = event.data["session_id"], event.data["resume_gateway_url"]
-        except _MALFORMED:
+        except MALFORMED:
             raise ConnectionEnded("Discord began a session without an id.") from None
         before = self._position
         if before.latest:
@@ -244,8 +246,11 @@ class EventListener:
     ) -> None:
         is_live = channel is None
         is_private = is_live and message.get("guild_id") is None
-        chat = str(message["channel_id"]) if is_private else None
-        self._position = self._position.after_message(str(message["id"]), chat)
+        chat = gateway_events.read_id(message["channel_id"]) if is_private else None
+        # A wrong id must not hide what is written before its time.
+        newest = gateway_events.snowflake(self._server_time() + _MARGIN_SECONDS)
+        message_id = min(int(gateway_events.read_id(message["id"])), newest)
+        self._position = self._position.after_message(message_id, chat)
         if gateway_events.is_own(message, self._bot) or not gateway_events.is_message(message):
             return
         context = await self._context(message, channel)
@@ -314,6 +319,9 @@ class EventListener:
                     seconds, problem,
                 )  # fmt: skip
                 await asyncio.sleep(seconds)
+            except MALFORMED as bug:
+                # It must not be skipped as an event that is not understood.
+                raise RuntimeError("an update could not be handed over") from bug
             else:
                 if update.cursor is not None:
                     self._cursor_at = time.monotonic()
@@ -325,7 +333,7 @@ class EventListener:
         """Return where a message was written."""
         guild_id = message.get("guild_id")
         if channel is None:
-            channel_id = str(message["channel_id"])
+            channel_id = gateway_events.read_id(message["channel_id"])
             if guild_id is None:
                 channel = Channel(id=channel_id, type=gateway_events.DM)
             else:
@@ -362,7 +370,7 @@ class EventListener:
             try:
                 path = f"/guilds/{guild_id}/members/{self._bot.id}"
                 roles = frozenset((await self._ask_until_answered(path))["roles"])
-            except (Refused, *_MALFORMED):
+            except (Refused, *MALFORMED):
                 roles = frozenset()
             self._roles[guild_id] = time.monotonic() + _ROLES_SECONDS, roles
         return roles
@@ -370,6 +378,21 @@ class EventListener:
     async def _ask_until_answered(self, path: str) -> Any:
         """Ask until there is an answer; raise `Refused`, or `AccountProblem`."""
         return await ask_until_answered(lambda: self._api.ask("GET", path))
+
+    async def _ask_for_list(self, path: str, field: str | None = None) -> list[Any]:
+        """Ask until there is a list, which may be a field of the answer; raise as above."""
+
+        async def ask() -> list[Any]:
+            answer = await self._api.ask("GET", path)
+            if field is not None and isinstance(answer, dict):
+                answer = answer.get(field)
+            if not isinstance(answer, list):
+                raise PlatformUnavailable(
+                    "Discord gave an answer that cannot be read.", hint="It is tried again."
+                )
+            return answer
+
+        return await ask_until_answered(ask)
 
     # -- catching up
 
@@ -388,40 +411,45 @@ class EventListener:
         guilds: list[str] = []
         while True:
             after = f"&after={guilds[-1]}" if guilds else ""
-            page = await self._ask_until_answered(f"/users/@me/guilds?limit=200{after}")
-            guilds += [str(guild["id"]) for guild in page]
-            if len(page) < 200:
+            page = await self._ask_for_list(f"/users/@me/guilds?limit=200{after}")
+            ids = [str(number) for number in map(_number_of, page) if number]
+            guilds += ids
+            if len(page) < 200 or not ids:
                 return guilds
 
     async def _changed_channels(self, guild_id: str, since: int) -> list[Channel]:
         """Return the channels and threads of a server with messages after `since`."""
         try:
-            data = list(await self._ask_until_answered(f"/guilds/{guild_id}/channels"))
-            threads = await self._ask_until_answered(f"/guilds/{guild_id}/threads/active")
-            data += threads["threads"]
-            channels = [self._remember_channel({"guild_id": guild_id, **item}) for item in data]
-        except (Refused, *_MALFORMED) as problem:
-            log.warning("discord: a server could not be read: %s", type(problem).__name__)
+            data = await self._ask_for_list(f"/guilds/{guild_id}/channels")
+            data += await self._ask_for_list(f"/guilds/{guild_id}/threads/active", "threads")
+        except Refused:
+            log.warning("discord: a server could not be read")
             return []
-        return [
-            channel
-            for channel in channels
-            if (channel.is_thread or channel.type in gateway_events.READABLE)
-            and int(channel.last_message_id or 0) > since
-        ]
+        channels = []
+        for item in data:
+            try:
+                channel = self._remember_channel({"guild_id": guild_id, **item})
+            except MALFORMED as problem:
+                name = type(problem).__name__
+                log.warning("discord: a channel was not understood and is skipped (%s)", name)
+                continue
+            is_readable = channel.is_thread or channel.type in gateway_events.READABLE
+            if is_readable and _number_of({"id": channel.last_message_id}) > since:
+                channels.append(channel)
+        return channels
 
     async def _read_since(self, channel: Channel, since: int, receive: Receive) -> None:
         for _ in range(_MAX_PAGES):
             path = f"/channels/{channel.id}/messages?after={since}&limit={_PAGE}"
             try:
-                page = await self._ask_until_answered(path)
+                page = await self._ask_for_list(path)
             except Refused:
                 return  # the bot may not read here
-            for message in sorted(page, key=lambda item: int(item["id"])):
-                since = max(since, int(message["id"]))
+            for message in sorted(page, key=_number_of):
+                since = max(since, _number_of(message))
                 try:
                     await self._on_message(message, receive, channel)
-                except _MALFORMED as problem:
+                except MALFORMED as problem:
                     name = type(problem).__name__
                     log.warning("discord: a message was not understood and is skipped (%s)", name)
             if len(page) < _PAGE:
@@ -462,6 +490,14 @@ async def _pause(problem: PlatformError, attempts: int, seconds: float | None = 
             seconds = max(seconds, problem.retry_after)
     log.warning("discord: %s Trying again in %.1f s.", problem.message, seconds)
     await asyncio.sleep(seconds)
+
+
+def _number_of(item: Any) -> int:
+    """Return the id of an item as a number; 0 if it has none."""
+    try:
+        return int(gateway_events.read_id(item["id"]))
+    except MALFORMED:
+        return 0
 
 
 def _remember(memory: OrderedDict[str, Any], key: str, value: Any) -> None:

@@ -26,6 +26,7 @@ _COMMAND: Final = 2
 _COMPONENT: Final = 3
 _BUTTON: Final = 2
 _EPOCH_MILLIS: Final = 1_420_070_400_000
+_ID: Final = re.compile(r"[0-9]{1,20}")
 
 Json = Mapping[str, Any]
 
@@ -60,7 +61,7 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
         if not isinstance(kind, int):
             raise TypeError("a channel without a type")
         return cls(
-            id=_id(data["id"]),
+            id=read_id(data["id"]),
             type=kind,
             name=_text(data.get("name")),
             topic=_text(data.get("topic")),
@@ -104,7 +105,7 @@ def mentions_roles(message: Json) -> bool:
 def read_message(message: Json, bot: DiscordBot, context: ChatContext) -> Incoming | None:
     """Return a message of somebody else, or None if there is nothing to do.
 
-    Raises `KeyError`, `TypeError`, `ValueError` or `AttributeError` if it is malformed.
+    Raises one of `MALFORMED` if it is malformed.
     """
     text, media = _content(message, bot, context), _media(message)
     if not text and not media:
@@ -114,7 +115,7 @@ def read_message(message: Json, bot: DiscordBot, context: ChatContext) -> Incomi
     return Incoming(
         source=read_source(message, context),
         text=text or None,
-        message_id=_id(message["id"]),
+        message_id=read_id(message["id"]),
         media=media,
         is_addressed=_is_addressed(message, bot, context),
         reply_to=_text(reference.get("message_id")) if is_reply else None,
@@ -129,7 +130,7 @@ def read_edit(message: Json, bot: DiscordBot, context: ChatContext) -> Changed |
     return Changed(
         kind="edited",
         source=read_source(message, context),
-        message_id=_id(message["id"]),
+        message_id=read_id(message["id"]),
         text=_content(message, bot, context) or None,
         media=_media(message) if "attachments" in message else None,
     )
@@ -144,7 +145,7 @@ def read_command(interaction: Json, context: ChatContext) -> Incoming | None:
     return Incoming(
         source=read_source(_presser(interaction), context),
         text=" ".join([f"/{data['name']}", *values]),
-        message_id=_id(interaction["id"]),
+        message_id=read_id(interaction["id"]),
         is_addressed=True,
     )
 
@@ -157,7 +158,7 @@ def read_press(interaction: Json, context: ChatContext) -> Pressed | None:
     return Pressed(
         source=read_source(_presser(interaction), context),
         value=str(data["custom_id"]),
-        press_id=_id(interaction["id"]),
+        press_id=read_id(interaction["id"]),
     )
 
 
@@ -179,7 +180,7 @@ def read_source(message: Json, context: ChatContext) -> Source:
         chat_name=named.name,
         chat_type="dm" if channel.type == DM else "group",
         chat_topic=named.topic,
-        user_id=_id(author["id"]),
+        user_id=read_id(author["id"]),
         user_name=_name(message),
         thread_id=channel.id if is_thread else None,
     )
@@ -234,7 +235,7 @@ def _media(message: Json) -> tuple[Media, ...]:
     files = list(message.get("attachments") or ())
     for forwarded in _forwarded(message):
         files += forwarded.get("attachments") or ()
-    location = f"{message.get('channel_id')}/{_id(message['id'])}" if files else ""
+    location = f"{message.get('channel_id')}/{read_id(message['id'])}" if files else ""
     return tuple(_file(file, location) for file in files)
 
 
@@ -244,7 +245,7 @@ def _file(file: Json, location: str) -> Media:
         type=_text(file.get("content_type")),
         name=_text(file.get("filename")),
         size=size if isinstance(size, int) else None,
-        source=f"{location}/{_id(file['id'])}",
+        source=f"{location}/{read_id(file['id'])}",
     )
 
 
@@ -264,8 +265,9 @@ def _forwarded(message: Json) -> list[Json]:
     return [_mapping(_mapping(snapshot).get("message")) for snapshot in snapshots]
 
 
-def _id(value: object) -> str:
-    if not isinstance(value, str) or not value.isdecimal():
+def read_id(value: object) -> str:
+    """Return an id; raise `ValueError` if it is none."""
+    if not isinstance(value, str) or not _ID.fullmatch(value):
         raise ValueError("an id that is none")
     return value
 

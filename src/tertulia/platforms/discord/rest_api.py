@@ -264,9 +264,9 @@ def _error(
 ) -> PlatformError:
     """Return the error that an answer means."""
     code = body.get("code") if isinstance(body, dict) else None
-    reason = str(body.get("message", ""))[:200] if isinstance(body, dict) else ""
-    operation = _route(method, path).key
-    message = f"Discord answered {status} to {operation}: {code or ''} {reason or 'no reason'}"
+    # The text of an error is not shown: it may contain what somebody wrote.
+    reason = f"code {code}" if isinstance(code, int) and code else "no code"
+    message = f"Discord answered {status} to {_route(method, path).key} ({reason})."
     if status == 429:
         pause = retry_after(headers, body)
         return RateLimited(message, hint="It is sent later.", retry_after=pause)

@@ -21,6 +21,7 @@ from tertulia.core.source import Source
 from tertulia.core.text.spans import FormattedText
 from tertulia.errors import AccountProblem, Error, PlatformError, Refused
 from tertulia.platforms.base import (
+    MALFORMED,
     Adapter,
     Incoming,
     Outgoing,
@@ -246,7 +247,7 @@ class EmailAdapter(Adapter):
             mail = await fetch_mail(
                 imap, uid, position.validity, own=self._own, server=self._settings.auth_server
             )
-        except (ValueError, LookupError, TypeError, RecursionError) as problem:
+        except MALFORMED as problem:
             log.warning(
                 "email: mail %d was not understood and is skipped (%s)", uid, type(problem).__name__
             )
@@ -323,7 +324,7 @@ class EmailAdapter(Adapter):
             try:
                 data = (fields or {}).get("BODY[HEADER]") or b""
                 parent = read_header(parse_header(data), self._own)
-            except (ValueError, LookupError, TypeError):
+            except MALFORMED:
                 continue
             return (*parent.references, references[0])[0]
         return references[0]

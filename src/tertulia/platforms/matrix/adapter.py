@@ -35,7 +35,6 @@ from tertulia.core.source import Source
 from tertulia.core.text.spans import FormattedText
 from tertulia.errors import (
     AccountProblem,
-    ConfigError,
     OutcomeUnknown,
     PlatformError,
     PlatformUnavailable,
@@ -45,6 +44,7 @@ from tertulia.errors import (
     TooLarge,
 )
 from tertulia.platforms.base import (
+    MALFORMED,
     Adapter,
     Incoming,
     MenuEntry,
@@ -341,7 +341,7 @@ class MatrixAdapter(Adapter):
     ) -> None:
         try:
             update = reader.read(event, room_id, room)
-        except (ValueError, TypeError, KeyError, AttributeError, ConfigError) as problem:
+        except MALFORMED as problem:
             # One event that is not understood must not stop those after it.
             log.warning("matrix: an event was skipped (%s)", type(problem).__name__)
             return

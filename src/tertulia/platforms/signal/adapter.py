@@ -23,7 +23,7 @@ from tertulia.errors import (
     PlatformError,
     Refused,
 )
-from tertulia.platforms.base import Adapter, Outgoing, Receive, StreamUpdate, Update
+from tertulia.platforms.base import MALFORMED, Adapter, Outgoing, Receive, StreamUpdate, Update
 from tertulia.platforms.signal.daemon_client import DaemonClient
 from tertulia.platforms.signal.envelopes import OwnAccount, is_person, read_envelope
 from tertulia.platforms.signal.text_styles import styles_of
@@ -99,7 +99,7 @@ class SignalAdapter(Adapter):
     async def _hand_over_event(self, event: Mapping[str, Any], receive: Receive) -> None:
         try:
             update = read_envelope(event["envelope"], self._own, self._sent)
-        except (KeyError, TypeError, ValueError, AttributeError) as problem:
+        except MALFORMED as problem:
             kinds = sorted(str(kind)[:40] for kind in event)
             log.warning(
                 "signal: a message was not understood and is skipped (%s in %s)",

@@ -211,14 +211,20 @@ def _read_result(result: Any) -> Any:
 
 def _read_error(method: str, error: Mapping[str, Any]) -> Any:
     """Return the result in an error, if somebody got the message; else raise its meaning."""
-    code, reason = error["code"], str(error.get("message", ""))[:200]
+    code = error["code"]
     data = error.get("data")
     response = data.get("response") if isinstance(data, dict) else None
     outcomes = _outcomes(response)
     # Sent to a group: it is sent if one member has it.
     if any(outcome.get("type") == "SUCCESS" for outcome in outcomes):
         return response
-    raise _meaning(code, f"signal-cli refused {method}: {code} {reason}", outcomes)
+    # The text of an error is not shown: it may contain what somebody wrote.
+    message = f"signal-cli refused {method} with error {code}."
+    if code == _WRONG_PARAMETERS and "account" in str(error.get("message", "")):
+        raise AccountProblem(
+            message, hint="Register or link this number in signal-cli, or correct account."
+        )
+    raise _meaning(code, message, outcomes)
 
 
 def _meaning(code: int, message: str, outcomes: list[Mapping[str, Any]]) -> PlatformError:
@@ -228,10 +234,6 @@ def _meaning(code: int, message: str, outcomes: list[Mapping[str, Any]]) -> Plat
         return OutcomeUnknown(message, hint="Look into the chat whether it arrived.")
     if code == -1 and outcomes:
         return _failure(message, outcomes)
-    if code == _WRONG_PARAMETERS and "account" in message:
-        return AccountProblem(
-            message, hint="Register or link this number in signal-cli, or correct account."
-        )
     hint = _HINTS.get(code, "Check the chat: a number, a UUID or the id of a group.")
     return Refused(message, hint=hint)
 
@@ -239,7 +241,8 @@ def _meaning(code: int, message: str, outcomes: list[Mapping[str, Any]]) -> Plat
 def _failure(message: str, outcomes: list[Mapping[str, Any]]) -> PlatformError:
     """Return the error of a message that nobody got, by what happened to each person."""
     types = {str(outcome.get("type")) for outcome in outcomes}
-    message = f"{message} ({', '.join(sorted(types))})"
+    shown = sorted(name for name in types if re.fullmatch(r"[A-Z_]{1,60}", name))
+    message = f"{message} ({', '.join(shown) or 'no reason'})"
     if types & {"RATE_LIMIT_FAILURE", "PROOF_REQUIRED_FAILURE"}:
         return _rate_limit(message, outcomes)
     if types <= {"UNREGISTERED_FAILURE"}:

@@ -38,8 +38,8 @@ def read_envelope(
 ) -> Incoming | Changed | None:
     """Return the message or the change in an envelope, or None if there is nothing to do.
 
-    `sent` has the times of messages that the account sent lately. Raises `KeyError`, `TypeError`,
-    `ValueError` or `AttributeError` if the envelope is malformed.
+    `sent` has the times of messages that the account sent lately. Raises one of `MALFORMED` if the
+    envelope is malformed.
     """
     if own.is_self(envelope.get("sourceNumber"), envelope.get("sourceUuid")):
         return None

@@ -27,13 +27,13 @@ from tertulia.core.source import Source
 from tertulia.errors import (
     AccessDenied,
     AccountProblem,
-    ConfigError,
     PlatformError,
     PlatformUnavailable,
     RateLimited,
     Refused,
 )
 from tertulia.platforms.base import (
+    MALFORMED,
     Adapter,
     HttpRequest,
     HttpResponse,
@@ -218,7 +218,7 @@ class SlackAdapter(Adapter):
                     update = block_kit.read_press(payload, self.account or "")
                 else:
                     update = reader.read(payload)
-            except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as problem:
+            except MALFORMED as problem:
                 log.warning(
                     "slack: an event was not understood and is skipped (%s in %s)",
                     type(problem).__name__, kind,

@@ -58,7 +58,7 @@ def with_installation(payload: Json) -> dict[str, Any]:
 def read_press(payload: Json, account: str) -> Pressed | None:
     """Return the press of a button under a message, or None if it is something else.
 
-    Raises `KeyError`, `TypeError`, `ValueError` or `AttributeError` if it is malformed.
+    Raises one of `MALFORMED` if it is malformed.
     """
     (action, *_) = payload["actions"]
     message = payload.get("message")

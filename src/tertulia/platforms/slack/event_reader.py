@@ -102,7 +102,7 @@ class SlackEventReader:
     def read(self, payload: Json) -> Incoming | Changed | None:
         """Return the message or the change in an event, or None if there is nothing to do.
 
-        Raises `KeyError`, `TypeError`, `ValueError` or `AttributeError` if it is malformed.
+        Raises one of `MALFORMED` if it is malformed.
         """
         event = payload["event"]
         match event["type"]:

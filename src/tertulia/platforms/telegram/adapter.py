@@ -33,6 +33,7 @@ from tertulia.errors import (
     Refused,
 )
 from tertulia.platforms.base import (
+    MALFORMED,
     Adapter,
     HttpRequest,
     HttpResponse,
@@ -158,10 +159,8 @@ class TelegramAdapter(Adapter):
             except AccountProblem:
                 raise
             except UnreadableAnswer as unreadable:
-                # One update may spoil a whole batch: take them one by one, and skip that one.
                 problem = unreadable
-                offset = _skip_unreadable(unreadable.body, offset) if limit == 1 else offset
-                limit = 1
+                offset, limit = _skip_unreadable(unreadable.body, offset, limit)
             except PlatformError as failure:
                 self.mark_problem(failure.message)
                 problem = failure
@@ -217,7 +216,7 @@ class TelegramAdapter(Adapter):
         assert self._bot is not None
         try:
             message = read_update(update, self._bot, self.account or "")
-        except (KeyError, TypeError, ValueError, AttributeError) as problem:
+        except MALFORMED as problem:
             kinds = sorted(str(kind)[:40] for kind in update if kind != "update_id")
             log.warning(
                 "telegram: update %s was not understood and is skipped (%s in %s)",
@@ -445,12 +444,19 @@ def _number(update: object) -> int | None:
     return number if isinstance(number, int) and not isinstance(number, bool) else None
 
 
-def _skip_unreadable(body: bytes, offset: int | None) -> int | None:
+def _skip_unreadable(body: bytes, offset: int | None, limit: int) -> tuple[int | None, int]:
+    """Return the offset and the limit of the next poll after one that cannot be read.
+
+    One update may spoil a whole batch: they are taken one by one, and that one is skipped. What
+    has no id is skipped with the first one after it that has one.
+    """
     match = _UPDATE_ID.search(body)
     if match is None:
-        return offset
+        return offset, _BATCH
+    if limit > 1:
+        return int(match[1]), 1
     log.warning("telegram: update %s cannot be read and is skipped", int(match[1]))
-    return int(match[1]) + 1
+    return int(match[1]) + 1, limit
 
 
 def _draft(update: StreamUpdate) -> dict[str, Any]:

@@ -38,6 +38,38 @@ _DEFAULT_PAUSE: Final = 3.0
 # The loggers of the HTTP library that write URLs, in requests or in the headers of answers.
 _TOKEN_IN_URL = re.compile(r"/bot[^/\s]+/")
 
+# The reasons of refusals, which the Bot API tells apart only by their texts.
+_REASONS: Final = {
+    "unauthorized": "the token is wrong or was revoked",
+    "chat not found": "there is no such chat",
+    "blocked by the user": "the person has blocked the bot",
+    "user is deactivated": "the person has no account any more",
+    "bot was kicked": "the bot was removed from the group",
+    "not a member": "the bot is not a member of the chat",
+    "can't initiate conversation": "the person has not written to the bot yet",
+    "not enough rights": "the bot lacks a right in the chat",
+    "have no rights": "the bot lacks a right in the chat",
+    "thread not found": "there is no such topic",
+    "topic_closed": "the topic is closed",
+    "topic_deleted": "the topic was deleted",
+    "terminated by other": "another program asks for the updates of this bot",
+    "webhook is active": "the bot has a webhook",
+    "too many requests": "too many messages",
+    "too long": "the text is too long",
+    "too_long": "the text is too long",
+    "too big": "the file is too big",
+    "too large": "it is too large",
+    "not modified": "the message has this text already",
+    "text is empty": "the text is empty",
+    "replied not found": "the message it replies to is gone",
+    "entit": "the formatting is not accepted",
+    "method not found": "the server does not know this method",
+    "wrong file": "the file cannot be used",
+    "wrong remote file": "the file cannot be used",
+    "failed to get http url content": "the file cannot be used",
+    "not found": "the token is wrong, or this is no Bot API",
+}
+
 
 class PollConflict(PlatformError):
     """Another program polls this bot, or it has a webhook."""
@@ -259,10 +291,10 @@ def _unclear(status: int, content: bytes) -> PlatformError:
 def _refusal(method: str, answer: Mapping[str, Any]) -> PlatformError:
     """Return the error that a refusal of the Bot API means."""
     code = answer["error_code"]
-    reason = str(answer.get("description", ""))[:200]
+    reason = str(answer.get("description", ""))[:200].lower()
     parameters = answer.get("parameters")
     parameters = parameters if isinstance(parameters, dict) else {}
-    message = f"Telegram refused {method}: {code} {reason}"
+    message = f"Telegram refused {method} with {code}: {_describe(reason)}."
     problem: PlatformError = Refused(message, hint="Check that the bot may write in this chat.")
     if code == 401 or (code == 404 and "method" not in reason):
         problem = AccountProblem(message, hint="Check the token, or get a new one from BotFather.")
@@ -276,8 +308,16 @@ def _refusal(method: str, answer: Mapping[str, Any]) -> PlatformError:
     elif code >= 500:
         problem = OutcomeUnknown(message, hint="Look into the chat whether it arrived.")
     elif code == 400:
-        problem = _bad_request(message, reason.lower(), parameters)
+        problem = _bad_request(message, reason, parameters)
     return problem
+
+
+def _describe(reason: str) -> str:
+    """Return what a reason means. Its text is not shown: it may contain what somebody wrote."""
+    for known, meaning in _REASONS.items():
+        if known in reason:
+            return meaning
+    return "a reason that is not known here"
 
 
 def _bad_request(message: str, reason: str, parameters: Mapping[str, Any]) -> PlatformError:

@@ -60,7 +60,7 @@ def read_update(
 ) -> Incoming | Changed | Pressed | None:
     """Return the message, the change or the press in an update; None if there is nothing to do.
 
-    Raises `KeyError`, `TypeError`, `ValueError` or `AttributeError` if the update is malformed.
+    Raises one of `MALFORMED` if the update is malformed.
     """
     for kind in ("message", "channel_post"):
         if kind in update:
@@ -82,7 +82,8 @@ def chat_of(update: Mapping[str, Any]) -> object:
         return chat_of({"message": press["message"]})
     for value in update.values():
         if isinstance(value, Mapping) and isinstance(value.get("chat"), Mapping):
-            return value["chat"].get("id")
+            chat_id = value["chat"].get("id")
+            return chat_id if isinstance(chat_id, int | str) else None
     return None
 
 
@@ -224,7 +225,7 @@ def _without_own_name(text: str, bot: Bot) -> str:
 
 def _is_for_another_bot(text: str | None, bot: Bot) -> bool:
     """Return whether a text is a command with the name of another bot, whose name ends in "bot"."""
-    command, _, name = (text or "").split(None, 1)[0].partition("@") if text else ("", "", "")
+    command, _, name = "".join((text or "").split(None, 1)[:1]).partition("@")
     return command.startswith("/") and name.lower().endswith("bot")
 
 

@@ -25,7 +25,6 @@ from tertulia.core.text.split import length
 from tertulia.errors import (
     AccessDenied,
     AccountProblem,
-    ConfigError,
     Error,
     PlatformError,
     PlatformUnavailable,
@@ -35,6 +34,7 @@ from tertulia.errors import (
     TooLarge,
 )
 from tertulia.platforms.base import (
+    MALFORMED,
     Adapter,
     HttpRequest,
     HttpResponse,
@@ -80,6 +80,8 @@ class WhatsAppAdapter(Adapter):
 
     name = "whatsapp"
     needs_http = True
+    # Meta: "Webhooks payloads can be up to 3MB". One that is refused is repeated for days.
+    request_bytes = 4 * 2**20
     typing_seconds = 20.0  # WhatsApp shows it for 25 seconds
 
     def __init__(
@@ -236,7 +238,7 @@ class WhatsAppAdapter(Adapter):
                 known_id=known_id, number=number, user_id=sender.user_id, name=sender.name
             )
             update = notifications.read_message(message, value, known, self.account or "")
-        except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as problem:
+        except MALFORMED as problem:
             log.warning(
                 "whatsapp: a message was not understood and is skipped (%s)",
                 type(problem).__name__,
@@ -250,7 +252,7 @@ class WhatsAppAdapter(Adapter):
     async def _hand_over_status(self, status: Any, receive: Receive) -> None:
         try:
             outcome = notifications.read_status(status)
-        except (KeyError, TypeError, ValueError, AttributeError) as problem:
+        except MALFORMED as problem:
             log.warning(
                 "whatsapp: a status was not understood and is skipped (%s)", type(problem).__name__
             )

@@ -92,7 +92,7 @@ def read_message(
 ) -> Incoming | Changed | Pressed | None:
     """Return the message, the change or the press, or None if there is nothing to do.
 
-    Raises `KeyError`, `TypeError`, `ValueError` or `AttributeError` if it is malformed.
+    Raises one of `MALFORMED` if it is malformed.
     """
     source = _source(message, sender, account)
     match message["type"]:
