@@ -137,6 +137,9 @@ class Server:
         self.execute(f"drop database if exists {name} with (force)")
 
 
+_SMALL_TABLE = 8 * 8192  # bytes
+
+
 class EmptyStore:
     """A database with an empty store, and how to empty it again."""
 
@@ -147,9 +150,14 @@ class EmptyStore:
             "select relname from pg_class where relnamespace = 'public'::regnamespace"
             " and relkind = 'r' and relname not in ('installation', 'migrations')"
         )
+        # A table that has grown is truncated; else that would take longer than to delete its rows.
         self._with_rows = " union all ".join(
-            f"select '{table}' where exists (select 1 from {table})" for (table,) in rows
+            f"select '{table}', pg_relation_size('{table}') > {_SMALL_TABLE}"
+            f" where exists (select 1 from {table})"
+            for (table,) in rows
         )
+        # Rows are deleted in any order: foreign keys and triggers rest meanwhile.
+        self._connection.execute("set session_replication_role = replica")
         self._schema = self._fingerprint()
 
     def clean(self) -> bool:
@@ -157,8 +165,11 @@ class EmptyStore:
         try:
             if not self._is_unused() or self._fingerprint() != self._schema:
                 return False
-            if tables := [table for (table,) in self._connection.execute(self._with_rows)]:
-                self._connection.execute(f"truncate {', '.join(tables)} restart identity")
+            tables = self._connection.execute(self._with_rows).fetchall()
+            if any(is_large for _, is_large in tables):
+                self._connection.execute(f"truncate {', '.join(table for table, _ in tables)}")
+            elif tables:
+                self._connection.execute("; ".join(f"delete from {table}" for table, _ in tables))
             self._connection.execute(
                 "select setval(format('%I', sequencename)::regclass, start_value, false)"
                 " from pg_sequences where last_value is not null"

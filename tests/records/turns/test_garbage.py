@@ -23,8 +23,12 @@ TURNS = 50
 
 @contextmanager
 def collected() -> Iterator[Callable[[], Counter[str]]]:
-    """What has become garbage in cycles since, by its kind."""
+    """What was made since and has become garbage in cycles, by its kind.
+
+    What was there before is frozen: a thread that an earlier test left behind may end meanwhile.
+    """
     gc.collect()
+    gc.freeze()
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
 

@@ -26,7 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, TypeVar
 
 import psycopg
@@ -200,10 +200,7 @@ class PostgresDatabase(DatabaseHandle):
         super().__init__(public_name(dsn), dsn)
         self._dsn = dsn
         self._queries = statements.load_numbered(migrate.DIALECT)
-        self._queries_in_lane = {
-            name: query._replace(text=query.text.replace(_ROW_LOCK, b"for update of sessions"))
-            for name, query in self._queries.items()
-        }
+        self._queries_in_lane = _queries_in_lane()
         self._calls = 0
         self._no_calls = threading.Condition()
         self._busy_seconds = busy_seconds
@@ -643,6 +640,15 @@ def _limits(safe: bool, idle_seconds: float) -> list[str]:
     if not safe:
         settings.append("set_config('synchronous_commit', 'off', true)")
     return settings
+
+
+@cache
+def _queries_in_lane() -> dict[str, Query]:
+    """Return the statements as work in a session's lane runs them; all handles share them."""
+    return {
+        name: query._replace(text=query.text.replace(_ROW_LOCK, b"for update of sessions"))
+        for name, query in statements.load_numbered(migrate.DIALECT).items()
+    }
 
 
 @lru_cache(maxsize=256)
