@@ -7,8 +7,11 @@ insert into flushes (session) values (:session) on conflict (session) do nothing
 update flushes set attempts = attempts + 1, lease_until = {part_db_now} + :lease,
     lease_length = :lease
 where session in (
-    select session from flushes where {part_is_over}
-    order by session limit :limit {part_skip_locked}
+    with due as materialized (
+        select session from flushes where {part_is_over}
+        order by session limit :limit {part_skip_locked}
+    )
+    select session from due
 )
 returning session, attempts
 

@@ -57,11 +57,16 @@ update {queue} set paused_at = 0 where id in (
 case when exists (select 1 from {queue} where is_next = 1 and {part_{queue}_lane}) then 0 else 1 end
 
 -- name: {queue}_claim (outbox)
+-- `materialized`, as in every claim: else PostgreSQL may run the inner query again for each row of the
+-- table, and take as many entries as there are, whatever the limit.
 {part_{queue}_claim}
 where id in (
-    select id from {queue} {part_{queue}_by_due}
-    where {part_head_is_due} and {part_is_ours}
-    order by id limit :limit {part_skip_locked}
+    with due as materialized (
+        select id from {queue} {part_{queue}_by_due}
+        where {part_head_is_due} and {part_is_ours}
+        order by id limit :limit {part_skip_locked}
+    )
+    select id from due
 )
 returning {part_{queue}_columns}
 

@@ -123,8 +123,11 @@ occurrences.state = 'sending' and exists (
 -- name: occurrences_claim
 {part_occurrences_claim}
 where id in (
-    select id from occurrences where {part_is_due}
-    order by planned_at, id limit :limit {part_skip_locked}
+    with due as materialized (
+        select id from occurrences where {part_is_due}
+        order by planned_at, id limit :limit {part_skip_locked}
+    )
+    select id from due
 )
 returning {part_occurrences_columns}
 
@@ -132,7 +135,11 @@ returning {part_occurrences_columns}
 {part_occurrences_claim},
     problem = (select outbox.problem from outbox where outbox.delivery = occurrences.delivery)
 where id in (
-    select id from occurrences where {part_is_undelivered} order by id limit :limit {part_skip_locked}
+    with undelivered as materialized (
+        select id from occurrences where {part_is_undelivered}
+        order by id limit :limit {part_skip_locked}
+    )
+    select id from undelivered
 )
 returning {part_occurrences_columns}
 
