@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import tertulia
 from tertulia import Source, ToolCall, Usage
+from tertulia.records.listeners import Connection
+from tertulia.records.processes import Process
 
 MARKUP: Final = (
     '"><script>alert(1)</script><img src=x onerror=alert(2)><svg onload=alert(3)>'
@@ -26,7 +28,7 @@ TEXTS: Final = (
     MARKUP,
     MARKDOWN,
     DIRECTIONS,
-    "W" * 100_000,
+    "W" * 1_000_000,
     "[" * 10_000,
     "*" * 5_000,
     "> " * 500 + "deep",
@@ -34,8 +36,15 @@ TEXTS: Final = (
 )
 
 
-def fill(path: Path | str) -> str:
-    """Fill a new store, and return the id of a session in it."""
+class HostileStore(NamedTuple):
+    """The ids of what has pages of its own."""
+
+    session: str
+    process: str
+
+
+def fill(path: Path | str) -> HostileStore:
+    """Fill a new store: every field that a stranger can fill has such a text."""
     source = Source(
         "telegram", "13", chat_type="group", chat_name=MARKUP[:200], user_id=MARKUP[:60],
         user_name=MARKUP[:120], chat_topic=DIRECTIONS,
@@ -62,7 +71,43 @@ def fill(path: Path | str) -> str:
         for claimed in store.inbox.claim():
             store.inbox.failed(claimed, MARKUP if claimed.id == item.id else "no", for_good=True)
         store.people.request_pairing(Source("telegram", "9", user_id="9", user_name=MARKUP[:80]))
-        store.schedules.create(source, "every 2h", MARKUP[:300])
+        person = store.people.find(role="member")[0].id
+        store.people.set_role(person, "guest", by=MARKUP[:60])
+        _plan(store, source)
+        _send_file(store, source)
+        process = _run_process(store, source, session)
+        connection = Connection(
+            node=MARKUP[:60], platform="telegram", account=MARKUP[:40], listening=True,
+            since=store.now(), problem=MARKUP,
+        )  # fmt: skip
+        store.listeners.report(connection)
+        store.nodes.report(MARKUP[:60], version="<b>", turns=1)
         store.sessions.end(session, MARKUP[:90])
         store.settle()
-    return session
+    return HostileStore(session, process)
+
+
+def _plan(store: tertulia.Store, source: Source) -> None:
+    """Leave a schedule whose run has failed."""
+    schedule = store.schedules.create(source, "every 2h", MARKUP[:300])
+    store.schedules.run_now(schedule.id)
+    for run in store.schedules.claim():
+        store.schedules.failed(run, MARKUP, for_good=True)
+
+
+def _send_file(store: tertulia.Store, source: Source) -> None:
+    """Leave a message with a file, in a session of its own."""
+    media = store.media.put(b"hello", name=MARKUP[:100])
+    with store.turn(source, MARKUP, message_id="file", media=[media.to_dict()]) as turn:
+        turn.add_assistant(MARKDOWN)
+
+
+def _run_process(store: tertulia.Store, source: Source, session: str) -> str:
+    """Leave a background program that has ended."""
+    process = Process(
+        id="proc1", key=session, session_id=session, origin=source, node=MARKUP[:60], folder="/x",
+        command=MARKUP, cwd="/", is_pty=False, state="starting", began_at=store.now(),
+        told_at=store.now(),
+    )  # fmt: skip
+    store.processes.begin(process)
+    return process.id

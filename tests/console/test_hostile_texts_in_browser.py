@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page
@@ -12,6 +11,7 @@ from tertulia.console.app import PAGES
 from tests.console.hostile_store import MARKUP, fill
 from tests.console.page_checks import check_page
 from tests.console.served_console import served_console
+from tests.console.test_live_in_browser import sign_in
 from tests.servers.browser import WatchedContext
 
 pytestmark = pytest.mark.check
@@ -24,20 +24,27 @@ _FOREIGN = """() => [...document.querySelectorAll(
 )].map((element) => element.outerHTML.slice(0, 200))"""
 
 
-def test_texts_of_strangers_stay_texts(
-    tmp_path: Path, profile: Callable[..., WatchedContext]
-) -> None:
-    path = tmp_path / "talk.db"
-    session = fill(path)
-    with served_console(path) as console:
+# A part of a hostile text that stands on a page; "" where strangers fill no field.
+_ESCAPED = "&lt;script&gt;"
+_SHOWN = {page.name: _ESCAPED for page in PAGES} | dict.fromkeys(("search", "policies", "chat"), "")
+
+
+def test_texts_of_strangers_stay_texts(where: str, profile: Callable[..., WatchedContext]) -> None:
+    hostile = fill(where)
+    session = hostile.session
+    with served_console(where) as console:
         with console.gateway.store() as store:
             number = str(store.inbox.find().items[0].id)
         agent = profile(console.url, user_agent=MARKUP[:250])
-        page = console.sign_in(agent)
-        ids = {"sessions": session, "messages": number, "processes": "none"}
+        page = agent.page()
+        sign_in(page)  # in this browser, whose name is kept
+        ids = {"sessions": session, "messages": number, "processes": hostile.process}
         for each in PAGES:
             address = each.path.replace("{id}", ids.get(each.path.split("/")[1], "1"))
-            page.goto(f"/console{address}")
+            response = page.goto(f"/console{address}")
+            assert response is not None
+            assert response.status == 200, address
+            assert _SHOWN[each.name] in page.content(), address  # it does show a stranger's text
             _check(agent, page)
         for address in (
             "/search?q=alert", f"/sessions/{session}?full=1", "/sessions?text=%22%3E%3Cimg+src%3E",

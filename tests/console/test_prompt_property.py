@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tertulia
 from tertulia import Source, ToolCall
-from tertulia.console.prompt_page import history_texts
+from tests.console.served_console import served_console
+from tests.console.test_prompt_page import messages_in
 
 ANA = Source("telegram", "42", user_id="42", user_name="Ana")
 TEXTS = st.one_of(
@@ -27,10 +29,34 @@ OPTIONS = st.fixed_dictionaries(
     {
         "max_messages": st.sampled_from([1, 2, 5, 500]),
         "max_tokens": st.sampled_from([None, 1, 50, 400, 4_000]),
-        "timestamps": st.sampled_from(["none", "local"]),
         "format": st.sampled_from(["openai", "anthropic", "responses"]),
     }
 )
+
+
+class Reader(NamedTuple):
+    """A store, and a browser that is signed in at its console."""
+
+    store: tertulia.Store
+    client: httpx2.Client
+
+    def prompt(self, session: str, **options: Any) -> list[dict[str, Any]]:
+        """Return the messages on the page, read as a browser reads them."""
+        values = {name: str(value) for name, value in options.items() if value is not None}
+        page = self.client.get(f"/console/sessions/{session}/prompt", params=values)
+        assert page.status_code == 200, page.text
+        return messages_in(page.text)
+
+
+@pytest.fixture(scope="module")
+def reader(new_place: Callable[[], AbstractContextManager[str]]) -> Iterator[Reader]:
+    with (
+        new_place() as place,
+        served_console(place) as console,
+        console.client() as client,
+        tertulia.open(place, settings=tertulia.Settings(durability="fast")) as store,
+    ):
+        yield Reader(store, client)
 
 
 def add_exchange(turn: tertulia.Turn, calls: list[str], results: int, is_answered: bool) -> None:
@@ -59,18 +85,11 @@ def change(store: tertulia.Store, session: str, kind: str) -> None:
         return
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tertulia.Store]:
-    path = tmp_path_factory.mktemp("prompt") / "talk.db"
-    with tertulia.open(path, settings=tertulia.Settings(durability="fast")) as opened:
-        yield opened
-
-
 @given(steps=st.lists(st.one_of(EXCHANGES, CHANGES), max_size=6), question=TEXTS, options=OPTIONS)
 def test_the_page_shows_what_the_agent_was_given(
-    store: tertulia.Store, steps: list[Any], question: str, options: dict[str, Any]
+    reader: Reader, steps: list[Any], question: str, options: dict[str, Any]
 ) -> None:
-    numbers = itertools.count()
+    store, numbers = reader.store, itertools.count()
     session = store.sessions.open(ANA, force_new=True).id
     for step in steps:
         if isinstance(step, str):
@@ -80,13 +99,9 @@ def test_the_page_shows_what_the_agent_was_given(
         with store.turn(ANA, text, message_id=f"{session} {next(numbers)}") as turn:
             add_exchange(turn, calls, results, is_answered)
     with store.turn(ANA, question, message_id=f"{session} last") as turn:
-        given_to_agent = turn.history(**options)
-        transcript = store.transcript(session)
-        seq = transcript.entries()[-1].seq
-        while_it_runs = transcript.account(**options).messages
+        given_to_agent = turn.history(**options, timestamps="local")
+        seq = store.transcript(session).entries()[-1].seq
+        while_it_runs = reader.prompt(session, **options)
         turn.add_assistant("Done.")
-    afterwards = transcript.account(**options, upto=seq).messages
-    expected = history_texts(given_to_agent)
-    assert history_texts(while_it_runs) == expected
-    assert history_texts(afterwards) == expected
-    assert [json.loads(text) for _, text in expected] == given_to_agent
+    assert while_it_runs == given_to_agent
+    assert reader.prompt(session, **options, upto=seq) == given_to_agent
