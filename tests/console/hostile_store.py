@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import tertulia
 from tertulia import Source, ToolCall, Usage
 from tertulia.records.listeners import Connection
-from tertulia.records.processes import Process
+from tests.console.served_console import add_process
 
 MARKUP: Final = (
     '"><script>alert(1)</script><img src=x onerror=alert(2)><svg onload=alert(3)>'
@@ -75,7 +75,7 @@ def fill(path: Path | str) -> HostileStore:
         store.people.set_role(person, "guest", by=MARKUP[:60])
         _plan(store, source)
         _send_file(store, source)
-        process = _run_process(store, source, session)
+        process = add_process(store, source, MARKUP, node=MARKUP[:60], session=session)
         connection = Connection(
             node=MARKUP[:60], platform="telegram", account=MARKUP[:40], listening=True,
             since=store.now(), problem=MARKUP,
@@ -100,14 +100,3 @@ def _send_file(store: tertulia.Store, source: Source) -> None:
     media = store.media.put(b"hello", name=MARKUP[:100])
     with store.turn(source, MARKUP, message_id="file", media=[media.to_dict()]) as turn:
         turn.add_assistant(MARKDOWN)
-
-
-def _run_process(store: tertulia.Store, source: Source, session: str) -> str:
-    """Leave a background program that has ended."""
-    process = Process(
-        id="proc1", key=session, session_id=session, origin=source, node=MARKUP[:60], folder="/x",
-        command=MARKUP, cwd="/", is_pty=False, state="starting", began_at=store.now(),
-        told_at=store.now(),
-    )  # fmt: skip
-    store.processes.begin(process)
-    return process.id

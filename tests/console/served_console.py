@@ -10,11 +10,14 @@ from typing import Any, NamedTuple
 import httpx2
 from playwright.sync_api import Page
 
+import tertulia
 from examples import console_demo
+from tertulia import Source
 from tertulia.agents import Agent
 from tertulia.console.app import console_pages
 from tertulia.platforms.base import Adapter
 from tertulia.platforms.web import WebAdapter
+from tertulia.records.processes import Process
 from tests.http.served_gateway import SECRETS, ServedGateway, served_gateway
 from tests.servers.browser import WatchedContext
 
@@ -48,6 +51,18 @@ class ServedConsole(NamedTuple):
         return profile.page()
 
 
+def add_process(
+    store: tertulia.Store, source: Source, command: str, *, node: str, session: str | None = None
+) -> str:
+    """Store a background program of another machine, and return its id."""
+    process = Process(
+        id="proc1", key="", session_id=session, origin=source, node=node, folder="/x",
+        command=command, cwd="/", is_pty=False, state="starting", began_at=store.now(),
+        told_at=store.now(),
+    )  # fmt: skip
+    return store.processes.begin(process).id
+
+
 @contextmanager
 def served_console(
     path: Path | str,
@@ -61,6 +76,8 @@ def served_console(
     """Serve a store with its console until the end of the block."""
     if is_demo:
         console_demo.fill_store(path)
+        with tertulia.open(path) as store:
+            add_process(store, console_demo.ANA, "python timetable.py --watch", node="other")
     if prepare is not None:
         prepare(path)
     with served_gateway(

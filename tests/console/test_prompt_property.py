@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import httpx2
@@ -16,6 +15,7 @@ import tertulia
 from tertulia import Source, ToolCall
 from tests.console.served_console import served_console
 from tests.console.test_prompt_page import messages_in
+from tests.servers.empty_stores import NewPlace
 
 ANA = Source("telegram", "42", user_id="42", user_name="Ana")
 TEXTS = st.one_of(
@@ -49,7 +49,7 @@ class Reader(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def reader(new_place: Callable[[], AbstractContextManager[str]]) -> Iterator[Reader]:
+def reader(new_place: NewPlace) -> Iterator[Reader]:
     with (
         new_place() as place,
         served_console(place) as console,

@@ -17,26 +17,26 @@ from tertulia.records.people import ROLES
 from tertulia.testing import FakeClock
 from tests.console.served_console import ServedConsole, served_console
 from tests.console.test_app import addresses
+from tests.servers.empty_stores import NewPlace
 
 STREAMS = ("/console/live?at=/console/", "/console/chat/events")
 POSTS = ("/console/leave", *(f"/console/do/{name}" for name in ACTIONS))
 
 
 @pytest.fixture(scope="module")
-def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedConsole]:
-    path = tmp_path_factory.mktemp("rights") / "talk.db"
-    with served_console(path, is_demo=True) as served:
+def console(new_place: NewPlace) -> Iterator[ServedConsole]:
+    with new_place() as place, served_console(place, is_demo=True) as served:
         yield served
 
 
-def expired_secret(path: Path) -> str:
+def expired_secret(path: Path | str) -> str:
     """Return the cookie of an owner's browser that was not used for eight days."""
     clock = FakeClock(datetime.now(UTC) - timedelta(days=8))
     with tertulia.open(path, clock=clock) as store:
         return store.browsers.sign_in_as("root").secret
 
 
-def state_of(path: Path) -> list[object]:
+def state_of(path: Path | str) -> list[object]:
     """Return what the actions of the console could have changed."""
     with tertulia.open(path) as store:
         sessions = store.sessions.find(limit=1000).items
