@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,6 +17,7 @@ import pytest
 
 from tertulia.core.source import Source
 from tertulia.gateway.settings import GatewaySettings
+from tertulia.http import stream_ticket
 from tertulia.platforms.settings import PlatformSettings
 from tertulia.platforms.web import WebAdapter
 from tertulia.testing import AdapterContract
@@ -258,6 +261,64 @@ def test_visitor_id_belongs_to_its_token(server: ServedGateway) -> None:
         headers = {"X-Visitor-Id": visitor}
         answer = eve.post("/web/den/messages", json={"text": "hola"}, headers=headers)
     assert answer.status_code == 400
+
+
+def open_ticket(server: ServedGateway, name: str, **headers: str) -> str:
+    """Return the address of a stream for the chat "den" of a person."""
+    with server.client(name) as client:
+        made = client.post("/web/den/tickets", headers=headers)
+        assert made.status_code == 201, made.text
+        return str(made.json()["address"])
+
+
+def test_a_ticket_opens_the_stream_of_its_visitor_alone(server: ServedGateway) -> None:
+    with server.client("eve") as eve:
+        visitor = {"X-Visitor-Id": eve.post("/web/visitors").json()["visitor"]}
+        assert eve.post("/web/den/tickets").status_code == 400  # whose?
+        address = open_ticket(server, "eve", **visitor)
+        with server.client(None) as nobody, nobody.stream("GET", address) as stream:
+            lines = stream.iter_lines()
+            assert next(lines).startswith(":")
+            say(eve, "hola", **visitor)
+            (text,) = [line for line in takewhile_message(lines) if line.startswith("data: ")]
+            assert "You said: hola" in text
+        with server.client(None) as nobody:
+            assert nobody.post("/web/den/messages", json={"text": "x"}).status_code == 401
+            data, _, signature = address.rpartition("/")[2].partition(".")
+            for ticket in ("x", f"{data}.", f"{data}.{'0' * 32}", f"{data}A.{signature}", "é.é"):
+                assert nobody.get(f"/web/streams/{ticket}").status_code == 401, ticket
+
+
+def takewhile_message(lines: Iterator[str]) -> Iterator[str]:
+    """Yield the lines of the first event `message`."""
+    for line in lines:
+        if line == "event: message":
+            break
+    yield from itertools.takewhile(bool, lines)
+
+
+def test_a_ticket_expires(server: ServedGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_ticket, "LIFETIME", timedelta(0))
+    address = open_ticket(server, "ana")
+    with server.client(None) as nobody:
+        assert nobody.get(address).status_code == 401
+
+
+def test_pages_of_named_sites_alone_may_use_the_addresses_of_pages(tmp_path: Path) -> None:
+    shop = "https://shop.example.com"
+    with (
+        served_gateway(tmp_path / "t.db", adapters=[WebAdapter()], frames=(shop,)) as server,
+        server.client("eve") as client,
+    ):
+        asked = {"Access-Control-Request-Method": "POST"}
+        for site, permission in ((shop, shop), ("https://evil.example", None)):
+            made = client.post("/web/visitors", headers={"Origin": site})
+            assert made.headers.get("access-control-allow-origin") == permission
+            asked["Origin"] = site
+            preflight = client.options("/web/visitors", headers=asked)
+            assert preflight.headers.get("access-control-allow-origin") == permission
+        other = client.get("/sessions", headers={"Origin": shop})
+        assert "access-control-allow-origin" not in other.headers
 
 
 def test_event_id_of_other_chat_replays_nothing(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount
@@ -24,7 +25,7 @@ from tertulia.http.browsers import CONSOLE_PATH, BrowserCookies
 from tertulia.http.client_conversations import RecentChoices
 from tertulia.http.errors import ErrorBody, ErrorDetail, json_response
 from tertulia.http.event_stream import StreamLimit
-from tertulia.http.guard import BrowserGuard
+from tertulia.http.guard import BrowserGuard, SitePermission
 from tertulia.http.operations import TABLE
 from tertulia.http.routing import describe_api, routes
 from tertulia.http.settings import HttpSettings, Token
@@ -135,10 +136,12 @@ def application(
             await api.responder.drain(api.settings.drain_seconds)
 
     mounts: list[BaseRoute] = []
+    frames = api.settings.frames
     if pages is not None:
         guarded = BrowserGuard(pages(api), api.settings)
         mounts.append(Mount(CONSOLE_PATH, guarded, name="console"))
     app = Starlette(
+        middleware=[Middleware(SitePermission, sites=frames)] if frames else [],
         routes=[*mounts, *routes(api, TABLE)],
         lifespan=lifespan,
         exception_handlers={HTTPException: _route_error, Exception: _internal_error},

@@ -107,6 +107,10 @@ class Authenticator:
         """Count a request without a token; raise `TooManyRequests` if there are too many."""
         self._count_request("")
 
+    def count_ticket(self, caller: Caller) -> None:
+        """Count a stream that is opened with a ticket; raise `TooManyRequests` if too many are."""
+        self._count_request(caller.name)
+
     def count_browser(self, caller: Caller) -> None:
         """Count a request of a signed-in browser; raise `TooManyRequests` if there are too many.
 

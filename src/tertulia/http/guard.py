@@ -8,9 +8,10 @@ is the same site.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -19,6 +20,7 @@ from tertulia.http.errors import error_response
 from tertulia.http.settings import HttpSettings
 
 _SAFE_METHODS = ("GET", "HEAD")
+_WEB_PATHS = "/web/"
 # What a page may load and do. No script but ours, from nowhere but here, and no text becomes markup
 # but through the one policy that the script of the pages declares.
 _POLICY = (
@@ -34,6 +36,27 @@ HEADERS: Mapping[str, str] = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
+
+
+class SitePermission:
+    """Lets pages of the sites in `http.frames` use the addresses of the web platform, by CORS."""
+
+    def __init__(self, app: ASGIApp, sites: Sequence[str]) -> None:
+        self._app = app
+        names = (
+            "Authorization",
+            "Content-Type",
+            "Idempotency-Key",
+            "Last-Event-ID",
+            "X-Visitor-Id",
+        )
+        self._permitting = CORSMiddleware(
+            app, allow_origins=sites, allow_methods=("GET", "POST"), allow_headers=names
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_web = scope["type"] == "http" and scope["path"].startswith(_WEB_PATHS)
+        await (self._permitting if is_web else self._app)(scope, receive, send)
 
 
 class BrowserGuard:

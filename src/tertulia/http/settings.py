@@ -97,7 +97,8 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
                           the owner
     hosts                 names under which browsers reach the server, such as that of a proxy;
                           those of this machine and the address it listens on need not be named
-    frames                sites that may show the console's chat for guests in a frame, such as
+    frames                sites that may show the console's chat for guests in a frame, and whose
+                          pages may use /web/… themselves, such as
                           https://shop.example.com
     connections           how many connections may be open; never more than half of the descriptors
                           that the process may open

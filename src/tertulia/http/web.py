@@ -9,6 +9,7 @@ import hmac
 import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from datetime import datetime
 from typing import Annotated
 from urllib.parse import quote, unquote
 
@@ -18,10 +19,11 @@ from msgspec import Meta
 from tertulia.core.media import Media
 from tertulia.core.source import Source
 from tertulia.errors import ConfigError, NotFound
-from tertulia.http import conversation_id
-from tertulia.http.auth import WEB
+from tertulia.http import conversation_id, stream_ticket
+from tertulia.http.auth import WEB, Caller, Unauthorized
 from tertulia.http.event_stream import PING, EventStream, format_event
 from tertulia.http.routing import ApiCall, Operation
+from tertulia.http.stream_ticket import StreamTicket
 from tertulia.platforms.base import Incoming, StreamUpdate
 from tertulia.platforms.web import PageStream, WebAdapter
 from tertulia.records.queues.outbox import Delivery
@@ -52,6 +54,19 @@ class MessageAccepted(msgspec.Struct, frozen=True):
     """The message is stored; its answer will come as an event."""
 
     message_id: str
+
+
+class TicketMade(msgspec.Struct, frozen=True):
+    """The path of a stream, which can be opened until then without a token."""
+
+    address: str
+    until: datetime
+
+
+class StreamQuery(msgspec.Struct, frozen=True):
+    """`last` is the id of the last event received, if the header `Last-Event-ID` is not sent."""
+
+    last: str | None = None
 
 
 class Visitor(msgspec.Struct, frozen=True):
@@ -94,9 +109,45 @@ async def _store_file(call: ApiCall, source: Source, file: WebFile) -> Media:
 
 
 async def read_events(call: ApiCall) -> EventStream:
-    adapter, source = _require_adapter(call), _source(call)
+    return _stream(call, _source(call), call.request.headers.get(LAST_EVENT))
+
+
+async def create_ticket(call: ApiCall) -> TicketMade:
+    _require_adapter(call)
+    until = call.api.store.now() + stream_ticket.LIFETIME
+    ticket = StreamTicket(
+        token=call.caller.name,
+        chat=conversation_id.check_name("chat", call.path["chat"]),
+        visitor=_visitor(call),
+        until=until,
+    )
+    text = stream_ticket.seal_ticket(ticket, call.api.derive_key("tickets"))
+    return TicketMade(f"/web/streams/{text}", until)
+
+
+async def read_stream(call: ApiCall) -> EventStream:
+    api = call.api
+    ticket = stream_ticket.open_ticket(
+        call.path["ticket"], api.derive_key("tickets"), api.store.now()
+    )
+    token = None if ticket is None else api.token_of(ticket.token)
+    if ticket is None or token is None:
+        api.authenticator.count_stranger()
+        raise Unauthorized(
+            "The ticket is unknown or has expired.", hint="POST /web/CHAT/tickets makes a new one."
+        )
+    caller = Caller(token.name, token.role)
+    api.authenticator.count_ticket(caller)
+    query: StreamQuery = call.query
+    last = call.request.headers.get(LAST_EVENT) or query.last
+    source = _source_of(caller, ticket.chat, ticket.visitor)
+    return _stream(msgspec.structs.replace(call, caller=caller), source, last)
+
+
+def _stream(call: ApiCall, source: Source, last_event_id: str | None) -> EventStream:
+    adapter = _require_adapter(call)
     call.api.streams.check(call.caller.name)
-    page = _Page(call, adapter, source, call.request.headers.get(LAST_EVENT))
+    page = _Page(call, adapter, source, last_event_id)
     return call.stream(page.events(call.api.settings.ping_seconds))
 
 
@@ -171,9 +222,19 @@ def _source(call: ApiCall) -> Source:
     Raises `ConfigError` if a guest sends no visitor id that this server made for the token.
     """
     chat = conversation_id.check_name("chat", call.path["chat"])
-    caller = call.caller
+    return _source_of(call.caller, chat, _visitor(call))
+
+
+def _source_of(caller: Caller, chat: str, visitor: str) -> Source:
     if caller.role != "guest":
         return caller.source(WEB, chat)
+    return Source(WEB, chat, account=f"{caller.name}/{visitor}", user_id=visitor)
+
+
+def _visitor(call: ApiCall) -> str:
+    """Return the name of the visitor that a guest's page sends; "" for other people."""
+    if call.caller.role != "guest":
+        return ""
     visitor = call.request.headers.get(VISITOR, "")
     name = visitor[:_VISITOR_LENGTH]
     if not visitor.isascii() or not hmac.compare_digest(visitor, f"{name}{_signature(call, name)}"):
@@ -182,7 +243,7 @@ def _source(call: ApiCall) -> Source:
             hint="POST /web/visitors gives a page its own id.",
             field=VISITOR,
         )
-    return Source(WEB, chat, account=f"{caller.name}/{name}", user_id=name)
+    return name
 
 
 def _signature(call: ApiCall, name: str) -> str:
@@ -215,5 +276,15 @@ TABLE = (
         method="GET", path="/web/{chat}/events", act=read_events, role="guest", streams=True,
         headers=(LAST_EVENT, VISITOR),
         summary="Read the events of a chat, from the last one received on.",
+    ),
+    Operation(
+        method="POST", path="/web/{chat}/tickets", act=create_ticket, role="guest",
+        answer=TicketMade, status=201, headers=(VISITOR,),
+        summary="Make an address at which an EventSource can read the events of a chat.",
+    ),
+    Operation(
+        method="GET", path="/web/streams/{ticket}", act=read_stream, role=None, streams=True,
+        query=StreamQuery, headers=(LAST_EVENT,),
+        summary="Read the events of a chat with a ticket instead of a token.",
     ),
 )  # fmt: skip
