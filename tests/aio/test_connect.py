@@ -21,7 +21,9 @@ def test_open_can_be_awaited_or_used_as_a_context_manager(tmp_path: Path) -> Non
     async def scenario() -> None:
         async with tertulia.aio.open(tmp_path / "talk.db") as store:
             await store.sessions.open(ANA)
-        with pytest.raises((StoreError, RuntimeError)):  # closed at the end of the block
+        with pytest.raises(
+            StoreError, match="The store is closed"
+        ):  # closed at the end of the block
             await store.sessions.count()
         store = await tertulia.aio.open(tmp_path / "talk.db")
         assert store.path == store.sync.path

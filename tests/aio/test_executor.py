@@ -203,7 +203,7 @@ def test_calls_of_a_closed_store_raise(tmp_path: Path) -> None:
         store = await tertulia.aio.open(tmp_path / "talk.db")
         await store.close()
         for _ in range(2):
-            with pytest.raises((StoreError, RuntimeError)):
+            with pytest.raises(StoreError, match="The store is closed"):
                 await store.inbox.put(ANA, "hola", message_id="1")
 
     asyncio.run(scenario())

@@ -123,3 +123,16 @@ def test_cancelled_waiting_turn_leaves_the_session_free(tmp_path: Path) -> None:
             assert [message["content"] for message in messages] == ["one", "1", "three", "3"]
 
     asyncio.run(scenario())
+
+
+def test_turn_in_a_store_that_is_closed_meanwhile_raises_and_blocks_nobody(where: str) -> None:
+    async def scenario() -> None:
+        store = await tertulia.aio.open(where)
+        async with store.turn(ANA, "hola") as turn:
+            await store.close()
+            with pytest.raises(StoreError, match="The store is closed"):
+                await turn.add_assistant("too late")
+        async with tertulia.aio.open(where) as again, again.turn(ANA, "hola?", wait=0) as turn:
+            await turn.add_assistant("¡hola!")
+
+    asyncio.run(scenario())

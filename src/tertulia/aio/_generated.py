@@ -1976,5 +1976,5 @@ class Store:
         return await self.executor.run(self.sync.count_changes)
 
     async def settle(self) -> None:
-        """Index all messages that are not indexed yet, and return when that is done."""
+        """Index all messages and add up all usage of the past, and return when that is done."""
         await self.executor.run(self.sync.settle)

@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, Protocol, TypeVar
 
+from tertulia.storage.handle import closed_error
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -51,7 +53,10 @@ class ThreadExecutor:
     def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         """Run a call in a thread of its own."""
         loop = asyncio.get_running_loop()
-        return loop.run_in_executor(self._pool, partial(call, *args, **kwargs))
+        try:
+            return loop.run_in_executor(self._pool, partial(call, *args, **kwargs))
+        except RuntimeError as problem:  # the pool was shut down
+            raise closed_error() from problem
 
     def run_batched(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         """Run a short call in one thread and one commit with others that wait, if possible."""
@@ -119,11 +124,11 @@ class CommitBatcher:
     def _start_thread(self) -> None:
         try:
             self._pool.submit(self._run_batches)
-        except RuntimeError:  # the store is closed
+        except RuntimeError as problem:  # the pool was shut down
             with self._lock:
                 self._waiting.clear()
                 self._is_busy = False
-            raise
+            raise closed_error() from problem
 
     def _run_batches(self) -> None:
         while batch := self._next_batch():

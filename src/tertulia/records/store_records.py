@@ -180,7 +180,9 @@ class StoreRecords:
         return deleted
 
     def close(self) -> None:
-        """Stop the indexer and close the database."""
+        """Leave the turns that are still open, stop the indexer and close the database."""
+        if not self.db.is_closed:
+            self.local_turns.leave_all_of(self.db)
         self.indexer.stop()
         self.db.close()
 

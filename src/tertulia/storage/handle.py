@@ -15,6 +15,11 @@ from tertulia.storage.notify import notifier_of
 T = TypeVar("T")
 
 
+def closed_error() -> StoreError:
+    """Return the error of every call of a store that was closed."""
+    return StoreError("The store is closed.", hint="Open it again with tertulia.open(…).")
+
+
 class DatabaseHandle(ABC):
     """An open database, until it is closed or its process forks."""
 
@@ -81,7 +86,7 @@ class DatabaseHandle(ABC):
     def _check_usable(self) -> None:
         """Raise `StoreError` if the handle was closed, or belongs to the parent of this process."""
         if self._closed:
-            raise StoreError("The store is closed.", hint="Open it again with tertulia.open(…).")
+            raise closed_error()
         if os.getpid() != self._pid:
             raise StoreError(
                 "This store was opened before the process forked.",

@@ -64,7 +64,8 @@ from tertulia.records.turns.write import (
     is_content,
 )
 from tertulia.records.usage import charge
-from tertulia.storage.base import Transaction
+from tertulia.storage.base import Database, Transaction
+from tertulia.storage.handle import closed_error
 from tertulia.storage.rows import to_micros
 
 # Seconds to wait before the next try to enter; the last value repeats.
@@ -462,6 +463,10 @@ class TurnControl:
             self._local_turns.remove(turn.session_id, self, self._key)
             self._context.notify_indexer()
 
+    def uses(self, db: Database) -> bool:
+        """Return whether the turn reads and writes through that handle."""
+        return self._db is db
+
     def renew(self) -> bool:
         """Prolong the lease during long calls; return whether the turn still has its session."""
         if self._db.is_closed or (self.is_abandoned is not None and self.is_abandoned()):
@@ -627,7 +632,9 @@ class TurnControl:
         else:
             self._db.write(closing.close, lane=self._lane)
 
-    def _outside_error(self) -> IllegalMove:
+    def _outside_error(self) -> Error:
+        if self._db.is_closed:
+            return closed_error()
         if self.duplicate:
             return IllegalMove(
                 "This message has had its turn.",

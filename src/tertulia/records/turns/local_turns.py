@@ -13,6 +13,8 @@ import weakref
 from collections.abc import Callable
 from typing import Protocol
 
+from tertulia.storage.base import Database
+
 _by_database: weakref.WeakValueDictionary[str, LocalTurns] = weakref.WeakValueDictionary()
 _by_database_lock = threading.Lock()
 
@@ -22,6 +24,12 @@ class LeaseHolder(Protocol):
 
     def renew(self) -> bool:
         """Prolong the lease; return whether the turn still has its session."""
+
+    def uses(self, db: Database) -> bool:
+        """Return whether the turn reads and writes through that handle."""
+
+    def leave(self, *, failed: bool = False) -> None:
+        """Leave the session, so that the next turn can enter."""
 
 
 class LocalTurns:
@@ -63,6 +71,12 @@ class LocalTurns:
             listeners = list(self._listeners.get(key, ()))
         for wake in listeners:
             wake()
+
+    def leave_all_of(self, db: Database) -> None:
+        """Leave the turns of a handle that is about to be closed; each ends like a failed one."""
+        for holder, _, _ in list(self._holders.values()):
+            if holder.uses(db):
+                holder.leave(failed=True)
 
     def add_listener(self, key: str, wake: Callable[[], None]) -> None:
         """Call `wake` whenever a turn leaves that conversation."""
