@@ -139,7 +139,7 @@ def stream_chunks(reader: ResponseReader, chunk: Callable[[], dict[str, Any]]) -
 
 def test_text_of_a_response_event_is_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_EventWriter, "write", lambda *_, **__: b"")
-    events = _TextEvents(_EventWriter())
+    events = _TextEvents(_EventWriter(), "msg_1")
     for _ in range(PIECES):
         events.add(piece())
     output: list[dict[str, Any]] = []

@@ -76,7 +76,7 @@ def add_up(entered: Iterable[Call]) -> tuple[int, int, float | None, str]:
         sum(call.usage.input for call in chosen),
         sum(call.usage.output for call in chosen),
         sum(costs) if costs else None,
-        min(statuses, key=STATUSES.index),  # type: ignore[arg-type]
+        min(statuses, key=STATUSES.index),
     )
 
 

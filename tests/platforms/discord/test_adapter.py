@@ -610,7 +610,7 @@ def test_wrong_items_while_catching_up_are_skipped(server: DiscordServer) -> Non
     server.expire_sessions()
     server.channels["z"] = {"id": "z", "type": 0, "last_message_id": "z", "guild_id": GUILD}
     message = server.write(DM, "meanwhile")
-    page = [5, None, {}, {"id": []}, {"id": "9" * 30}, {**message, "id": "z"}, message]
+    page: list[Any] = [5, None, {}, {"id": []}, {"id": "9" * 30}, {**message, "id": "z"}, message]
     server.spoil("history", Fault(200, json.dumps(page).encode()))
 
     async def again(listener: Listener) -> None:
