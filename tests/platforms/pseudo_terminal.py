@@ -99,14 +99,14 @@ class Terminal:
     def until(self, is_so: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + PATIENCE
         while not is_so():
-            is_open = self._read(0.1)
+            is_open = self.read(0.1)
             assert is_open or is_so(), f"the program ended before {what}:\n{self.text}"
             assert time.monotonic() < deadline, f"there was no {what}:\n{self.text}"
 
     def ends(self) -> int:
         """The number the program ends with."""
         deadline = time.monotonic() + PATIENCE
-        while self._read(0.1):
+        while self.read(0.1):
             assert time.monotonic() < deadline, f"it did not end:\n{self.text}"
         return self.process.wait(PATIENCE)
 
@@ -116,7 +116,7 @@ class Terminal:
     def _after(self, text: str) -> str:
         return self.text.rpartition(PROMPT + text)[2]
 
-    def _read(self, seconds: float) -> bool:
+    def read(self, seconds: float) -> bool:
         """Take in what was written; whether more may come."""
         if not select.select([self._master], [], [], seconds)[0]:
             return True
