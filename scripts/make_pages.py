@@ -111,8 +111,13 @@ _HTTP_HEAD = """\
 # HTTP API reference
 
 Every operation of the [HTTP API](http.md). A running gateway describes itself in full, with the
-types of all fields, at `GET /openapi.json`. This page is written from the code: `python
-scripts/make_pages.py`.
+types of all fields, at `GET /openapi.json`. There is no page at `/docs`: open that file in any
+viewer for OpenAPI. This page is written from the code: `python scripts/make_pages.py`.
+
+<!-- not run: needs a running gateway -->
+```console
+$ curl -sf http://127.0.0.1:8460/openapi.json > tertulia.openapi.json
+```
 
 The role is the lowest that may use the operation; *no token* needs none. Fields that end in `?`
 may be left out.
