@@ -50,36 +50,27 @@ class Usage(_CallDetails, frozen=True):
     reasoning: int = 0
 
     def __post_init__(self) -> None:
-        if not self._has_valid_counts():
+        # Written out and without calls: a list of sessions makes one of these for each, and a loop
+        # over the names takes six times as long.
+        a, b, c, d, e = self.input, self.output, self.cache_read, self.cache_write, self.reasoning
+        last = 0 if self.last_prompt is None else self.last_prompt
+        if not (
+            type(a) is type(b) is type(c) is type(d) is type(e) is type(last) is int
+            # Of numbers that are not negative, `|` has the highest bit of the highest one.
+            and 0 <= a | b | c | d | e | last < _COUNT_LIMIT
+        ):
             self._refuse_counts()
-        if self.cost_status is not None:
-            validate.choice("cost_status", self.cost_status, STATUSES)
-        texts: tuple[object, ...] = (self.model, self.provider, self.base_url, self.cost_source)
-        for text in texts:
-            if text is not None and not isinstance(text, str):
-                self._refuse_texts()
+        status: object = self.cost_status
+        if status is not None and (type(status) is not str or status not in STATUSES):
+            validate.choice("cost_status", status, STATUSES)
+        if not (self.model is self.provider is self.base_url is self.cost_source is None):
+            self._check_texts()
         if self.cost_usd is not None and not _is_money(self.cost_usd):
             raise ConfigError(
                 f"cost_usd is {short_repr(self.cost_usd)}.",
                 hint="Give dollars, 0 or more, or None if the cost is unknown.",
                 field="cost_usd",
             )
-
-    def _has_valid_counts(self) -> bool:
-        """Return whether all counts are integers that JSON keeps exactly."""
-        # Written out: a list of sessions makes one of these for each, and a loop over the names
-        # takes six times as long.
-        a, b, c, d, e = self.input, self.output, self.cache_read, self.cache_write, self.reasoning
-        last = 0 if self.last_prompt is None else self.last_prompt
-        return (
-            type(a) is type(b) is type(c) is type(d) is type(e) is type(last) is int
-            and 0 <= a < _COUNT_LIMIT
-            and 0 <= b < _COUNT_LIMIT
-            and 0 <= c < _COUNT_LIMIT
-            and 0 <= d < _COUNT_LIMIT
-            and 0 <= e < _COUNT_LIMIT
-            and 0 <= last < _COUNT_LIMIT
-        )
 
     def _refuse_counts(self) -> None:
         for name in _COUNTS:
@@ -93,7 +84,7 @@ class Usage(_CallDetails, frozen=True):
                     field=name,
                 )
 
-    def _refuse_texts(self) -> None:
+    def _check_texts(self) -> None:
         for name in _TEXTS:
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):

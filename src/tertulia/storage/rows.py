@@ -103,7 +103,7 @@ class SessionRow(NamedTuple):
             _, id_, key, agent, _, _, _, _, origin, display_name, title, created_at, updated_at,
             ended_at, end_reason, parent_id, parent_kind, input_, output, cache_read, cache_write,
             reasoning, last_prompt, nano, certainty, cost_source, model, provider, metadata,
-            version, *_,
+            version, _, _, _, _, _, _, _,
         ) = self  # fmt: skip
         cost = None if nano is None else from_nano(nano)
         status = STATUSES[certainty or 0]
@@ -139,15 +139,19 @@ class SessionRow(NamedTuple):
             cost_source=cost_source,
             model=model,
             provider=provider,
-            metadata=from_json(metadata),
+            metadata={} if metadata == "{}" else from_json(metadata),
             version=version,
             notice=notice,
         )
 
 
+_SESSION_WIDTH = len(SessionRow._fields)
+
+
 def session_row(row: Row) -> SessionRow:
     """Return the columns of `part_session`; the row may have more behind them."""
-    return SessionRow._make(row[: len(SessionRow._fields)])
+    # `_make` would check the number of columns once more.
+    return tuple.__new__(SessionRow, row if len(row) == _SESSION_WIDTH else row[:_SESSION_WIDTH])
 
 
 class CurrentView(NamedTuple):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from tertulia.core import cursor as cursors
@@ -21,6 +22,8 @@ from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import SessionRow, session_row, to_micros
 
 PAGE_LIMIT: Final = 1000
+
+_activity_order: Callable[[SessionRow], tuple[int, int]] = attrgetter("updated_at", "ref")
 
 _FAR: Final = 2**63 - 1
 # Current and ended sessions have an index each.
@@ -202,10 +205,6 @@ def _minutes_before(now: datetime, minutes: float) -> int:
             hint="Give a number of minutes, such as 60.",
             field="active_minutes",
         ) from problem
-
-
-def _activity_order(row: SessionRow) -> tuple[int, int]:
-    return row.updated_at, row.ref
 
 
 def _to_page(rows: list[SessionRow], limit: int) -> Page[Session]:
