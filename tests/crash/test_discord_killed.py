@@ -40,6 +40,15 @@ def wait_settled(where: str, texts: set[str]) -> dict[str, str]:
     raise AssertionError(f"not settled: {states}")
 
 
+def wait_stored(where: str, messages: int) -> None:
+    """Wait until so many messages were accepted."""
+    deadline = time.monotonic() + PATIENCE
+    with tertulia.open(where, settings=SETTINGS) as store:
+        while len(store.inbox.find(limit=500).items) < messages:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)  # the database has no other way to tell another process's progress
+
+
 def kill_at(where: str, step: str, *, expires: bool = False) -> None:
     """Kill a gateway at a step of a message, and look what becomes of the message."""
     with DiscordServer() as server:
@@ -97,7 +106,10 @@ def test_another_node_goes_on_with_the_session(postgres: Server, trouble: str) -
                 os.kill(first.pid or 0, signal.SIGSTOP)
             else:
                 drain(first)
+            began = time.monotonic()
             server.write(DM, "m1")
+            wait_stored(where, 2)
+            print(f"{trouble}: stored by the other node after {time.monotonic() - began:.1f} s")
             server.wait(lambda: "re m1" in server.texts, PATIENCE)
             if trouble == "stopped":
                 os.kill(first.pid or 0, signal.SIGCONT)

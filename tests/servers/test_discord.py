@@ -164,6 +164,40 @@ def test_client_answers_a_command_of_the_menu(server: DiscordServer) -> None:
     assert [sent.content for sent in server.sent] == ["fine, thanks"]
 
 
+def test_client_sends_buttons_gets_a_press_and_takes_them_away(server: DiscordServer) -> None:
+    async def act(client: Client) -> None:
+        pressed: asyncio.Queue[discord.Interaction] = asyncio.Queue()
+
+        class Question(discord.ui.View):
+            async def interaction_check(self, interaction: discord.Interaction) -> bool:
+                await pressed.put(interaction)
+                return False
+
+        view = Question()
+        view.add_item(discord.ui.Button(label="Yes", custom_id="once:1", row=0))
+        view.add_item(discord.ui.Button(label="No", custom_id="no:1", row=0))
+        server.write(DM, "hola")
+        question = await (await client.received.get()).channel.send("May I?", view=view)
+        number = str(question.id)
+        assert server.buttons(number) == [("Yes", "once:1"), ("No", "no:1")]
+        server.press(number, "once:1")
+        interaction = await pressed.get()
+        assert interaction.type is discord.InteractionType.component
+        assert (interaction.user.id, interaction.data) == (
+            42, {"component_type": 2, "custom_id": "once:1", "id": 2},
+        )  # fmt: skip
+        assert interaction.message is not None
+        assert interaction.message.id == question.id
+        await interaction.response.defer()
+        await question.edit(content="May I? Asked.")
+        assert len(server.buttons(number)) == 2  # they stay if they are not named
+        await question.edit(content="May I? Yes.", view=None)
+        assert server.buttons(number) == []
+
+    play(act)
+    assert [item["state"] for item in server.interactions.values()] == ["acknowledged"]
+
+
 def test_client_reports_a_wrong_token_and_a_missing_intent(server: DiscordServer) -> None:
     async def start() -> None:
         async with Client() as client:

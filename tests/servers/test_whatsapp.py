@@ -14,6 +14,7 @@ import pytest
 from pywa import errors as pywa_errors
 from pywa.client import WhatsApp
 from pywa.types.base_update import RawUpdate
+from pywa.types.callback import Button, CallbackButton
 from pywa.types.message import Message
 from pywa.types.message_status import MessageStatus, MessageStatusType
 from pywa.utils import webhook_updates_validator
@@ -135,3 +136,24 @@ def test_notifications_are_read_by_the_client(server: WhatsAppServer, client: Wh
     outcome = MessageStatus.from_update(client, raw(payload))
     assert (outcome.id, outcome.tracker) == (server.sent[0].message_id, "d1")
     assert outcome.status == MessageStatusType.FAILED
+
+
+def test_client_sends_buttons_and_gets_a_press(server: WhatsAppServer, client: WhatsApp) -> None:
+    buttons = [Button("Yes", callback_data="once:1"), Button("No", callback_data="no:1")]
+    client.send_message(ANA, "May I?", buttons=buttons)
+    (sent,) = server.sent
+    assert (sent.text, sent.buttons) == ("May I?", (("Yes", "once:1"), ("No", "no:1")))
+    press = server.pressed(sent, "once:1")
+    payload = notification(server.value(messages=[press], contacts=[contact(ANA, ANA_ID)]))
+    read = CallbackButton.from_update(client, raw(payload))
+    assert (read.id, read.data) == (press["id"], "once:1")
+    assert read.reply_to_message is not None
+    assert read.reply_to_message.id == sent.message_id
+    assert read.from_user.wa_id == ANA
+    too_many = [Button(str(number), callback_data=str(number)) for number in range(4)]
+    with pytest.raises(pywa_errors.WhatsAppError):
+        client.send_message(ANA, "May I?", buttons=too_many)
+    server.groups.add(ANA)  # groups take texts, files and templates alone
+    with pytest.raises(pywa_errors.WhatsAppError):
+        client.send_message(ANA, "May I?", buttons=buttons)
+    assert server.violations == []
