@@ -69,7 +69,7 @@ async def _events(
     while not watch.is_draining:
         changes, began = watch.changes, clock()
         caller = await page.check()
-        if (caller.name, caller.role) != key[:2]:
+        if not _has_rights_of(caller, key):
             return  # the browser connects again, with its new rights
         loaded = await watch.load(key, partial(_load, page, caller), is_aged=is_aged)
         parts = loaded.fragments(page.rows, page.shared)
@@ -83,8 +83,14 @@ async def _events(
             if clock() >= still_at:
                 yield format_html("", name="still")
                 still_at = clock() + _STILL_SECONDS
-                await page.check()
+                if not _has_rights_of(await page.check(), key):
+                    return
         is_aged = not is_changed
+
+
+def _has_rights_of(caller: Caller, key: PageKey) -> bool:
+    """Return whether a browser still has the rights with which it opened the page."""
+    return (caller.name, caller.role) == key[:2]
 
 
 async def _load(page: LivePage, caller: Caller) -> LoadedPage:

@@ -1,0 +1,69 @@
+"""The stream of an open page ends with the rights of its browser, also while nothing happens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from tertulia.console import live_stream
+from tertulia.console.change_watch import ChangeWatch
+from tertulia.console.live_stream import LivePage, live_events
+from tertulia.console.page_definition import LoadedPage
+from tertulia.http.auth import Caller, Unauthorized
+
+ROOT = Caller("root", "owner")
+
+
+class EmptyPage(LoadedPage):
+    """A page without parts."""
+
+    def __init__(self) -> None:
+        pass
+
+    def fragments(self, rows: Sequence[str], shared: Mapping[str, Any]) -> dict[str, str]:
+        return {}
+
+
+async def no_changes() -> int:
+    return 0
+
+
+async def load(caller: Caller) -> LoadedPage:
+    return EmptyPage()
+
+
+@pytest.mark.parametrize("ending", ["expired", "demoted"])
+def test_rights_are_checked_at_each_sign_of_life(
+    ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing changes in the store when a cookie expires."""
+    monkeypatch.setattr(live_stream, "_BETWEEN_SECONDS", 0.0)
+    monkeypatch.setattr(live_stream, "_STILL_SECONDS", 0.02)
+    checks = 0
+
+    async def check() -> Caller:
+        nonlocal checks
+        checks += 1
+        if checks < 3:
+            return ROOT
+        if ending == "expired":
+            raise Unauthorized("This browser is not signed in.")
+        return Caller("root", "guest")
+
+    async def run() -> list[bytes]:
+        page = LivePage(
+            address="/console/", rows=(), shared={}, ages=3600.0, check=check, load=load
+        )
+        watch = ChangeWatch(no_changes, lambda: False)
+        async with asyncio.timeout(60):
+            return [event async for event in live_events(page, ROOT, watch, "")]
+
+    events = asyncio.run(run())
+    assert events[:2] == [b"event: still\ndata: \n\n"] * 2
+    if ending == "expired":
+        assert events[-1] == b"event: failed\ndata: unauthorized\n\n"
+    else:
+        assert b"failed" not in events[-1]  # the browser connects again, with its new rights
