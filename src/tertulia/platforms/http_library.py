@@ -8,7 +8,9 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Final
+from urllib.request import getproxies
 
 from tertulia.errors import ConfigError
 from tertulia.install_command import install_command
@@ -21,6 +23,7 @@ _LOGGERS: Final = ("httpx2", "httpcore2.http11", "httpcore2.http2", "httpcore2.p
 LogFilter = Callable[[logging.LogRecord], bool]
 
 
+@cache  # it is asked for with every request
 def load_library(
     platform: str, *, modules: tuple[str, ...] = (), log_filter: LogFilter | None = None
 ) -> Any:
@@ -46,10 +49,16 @@ def load_library(
 
 def new_client(library: Any, base_url: str, headers: Mapping[str, str] | None = None) -> Any:
     """Return a client for one server."""
+    from tertulia.platforms.http_transport import HttpTransport  # it imports the library
+
+    # Reading certificates costs 30 ms at the start, which a local server does not need.
+    tls = library.create_ssl_context() if base_url.startswith("https:") else None
+    mounts = None
+    if not getproxies().keys() - {"no"}:
+        transport = HttpTransport(tls, MAX_SENDS)
+        mounts = {"http://": transport, "https://": transport}
     limits = library.Limits(max_connections=None, max_keepalive_connections=MAX_SENDS)
-    # Checking certificates costs 30 ms at the start, which a local server does not need.
-    verify = base_url.startswith("https:")
-    return library.AsyncClient(limits=limits, verify=verify, headers=headers)
+    return library.AsyncClient(mounts=mounts, limits=limits, verify=tls or False, headers=headers)
 
 
 def new_timeout(library: Any, seconds: float) -> Any:

@@ -35,7 +35,16 @@ if TYPE_CHECKING:
 GROUP = "tertulia.platforms"
 # The modules of the package that several platforms use; every other module is a platform.
 SHARED_MODULES = frozenset(
-    {"base", "definition", "http_library", "push", "registry", "settings", "terminal"}
+    {
+        "base",
+        "definition",
+        "http_library",
+        "http_transport",
+        "push",
+        "registry",
+        "settings",
+        "terminal",
+    }
 )
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")

@@ -67,7 +67,7 @@ POLL_SECONDS: Final = 30
 _POLL_MARGIN: Final = 15
 _BATCH: Final = 100
 _SHOW_SECONDS: Final = 5.0
-_TYPING_DELAY: Final = 0.5
+_TYPING_DELAY: Final = 1.0  # a call for each short turn would double what the bot sends
 _WEBHOOK_CHECK_SECONDS: Final = 60.0
 _PHOTO_BYTES: Final = 10_000_000
 _RECONNECT = Backoff(first=1, longest=30)
