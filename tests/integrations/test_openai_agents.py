@@ -848,3 +848,14 @@ def test_no_thread_is_left_behind(store: Store) -> None:
     run(agent("x"), "hi", TertuliaSession("ana", store))
     names = {thread.name for thread in threading.enumerate()}
     assert not [name for name in names if name.startswith("asyncio")]
+
+
+def test_arguments_of_a_wrong_type_are_refused(store: Store) -> None:
+    session = TertuliaSession("chat", store)
+    for call in (
+        lambda: TertuliaSession(5, store),  # type: ignore[arg-type]
+        lambda: asyncio.run(session.get_items("all")),  # type: ignore[arg-type]
+        lambda: asyncio.run(session.add_items(None)),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(ConfigError):
+            call()

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, Self
 from msgspec.structs import replace
 
 from tertulia.aio.turn import TurnControl
+from tertulia.core import validate
 from tertulia.core.message import COMMAND, INTERNAL, INTERRUPTED, Message, text_of
 from tertulia.core.source import Source
 from tertulia.core.usage import Usage
@@ -72,6 +73,7 @@ class TertuliaSession:
         model: str | None = None,
         wait: float = 30.0,
     ) -> None:
+        validate.text("session_id", session_id)
         self.session_id = session_id
         self.session_settings = session_settings
         self._store, self._executor = unwrap_store(store)
@@ -87,6 +89,8 @@ class TertuliaSession:
     ) -> list[TResponseInputItem]:
         """Return the items of the conversation, or the newest `limit` of them, oldest first."""
         self._check_open()
+        if limit is not None:
+            validate.integer("limit", limit, -(2**63))
         item_limit = resolve_session_limit(limit, self.session_settings)
         if wrapper is not None:
             self._run_usage.begin(wrapper)
@@ -103,6 +107,7 @@ class TertuliaSession:
     ) -> None:
         """Store all items or none, with the usage of the model calls that came before them."""
         self._check_open()
+        validate.collection("items", items)
         messages = [message_of(item) for item in items]
         if not messages:
             return

@@ -605,3 +605,10 @@ def _current(manager: SessionManager) -> Any:
     found = manager.store.sessions.current(manager.store.sessions.key(source_of(KEY)))
     assert found is not None
     return found
+
+
+@pytest.mark.parametrize("key", [None, 5, b"telegram:42", ["telegram:42"]])
+def test_key_that_is_no_text_is_refused(manager: SessionManager, key: Any) -> None:
+    for call in (manager.get_or_create, manager.delete_session, manager.read_session_file):
+        with pytest.raises(ConfigError, match=r"^key is "):
+            call(key)

@@ -25,6 +25,7 @@ from tertulia.compat.local_times import to_local, to_utc
 from tertulia.compat.nanobot.session import Session, copy_json
 from tertulia.compat.nanobot.session_keys import find_session_folders, key_of, source_of
 from tertulia.core import session as core
+from tertulia.core.arguments import checks_arguments
 from tertulia.core.message import from_json, to_json
 from tertulia.core.policy import Policies, ResetPolicy
 from tertulia.core.settings import Settings
@@ -82,6 +83,7 @@ def _empty_base(key: str) -> _Base:
     return _Base(key, "", 0, Snapshot([], 0), [], [], {})
 
 
+@checks_arguments
 class SessionManager:
     """The sessions of a workspace. `store` is the Tertulia store that contains them."""
 
