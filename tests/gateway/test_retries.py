@@ -32,6 +32,7 @@ class RecordingQueue:
         self.calls: list[tuple[str, float | None, bool]] = []
         self.reports: list[str] = []
         self.problem: Error | None = None
+        self.report_problem: Error | None = None
 
     async def failed(
         self, item: Item, problem: str, *, retry_after: float | None = None, for_good: bool = False
@@ -41,6 +42,8 @@ class RecordingQueue:
         self.calls.append((problem, retry_after, for_good))
 
     async def report(self, item: Item, problem: Error) -> None:
+        if self.report_problem is not None:
+            raise self.report_problem
         self.reports.append(problem.code)
 
 
@@ -95,6 +98,18 @@ def test_item_is_given_up_and_reported_by_the_rule(
     ((_, _, for_good),) = queue.calls
     assert for_good
     assert len(queue.reports) == 1
+
+
+@pytest.mark.parametrize(
+    ("report_problem", "is_settled"), [(NotFound("No chat."), True), (StoreUnavailable("x"), False)]
+)
+def test_failure_that_nobody_can_be_told_does_not_keep_the_item(
+    retries: Retries[Item], queue: RecordingQueue, report_problem: Error, is_settled: bool
+) -> None:
+    """A message without a chat was tried again for ever."""
+    queue.report_problem = report_problem
+    run(retries, 3, NotFound("No."))
+    assert bool(queue.calls) is is_settled
 
 
 def test_busy_session_is_tried_again_soon(retries: Retries[Item], queue: RecordingQueue) -> None:

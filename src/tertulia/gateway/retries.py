@@ -100,13 +100,22 @@ class Retries(Generic[C]):
             chance = JITTER.random()
             await self._settle(item, problem, self._backoff.delay(item.attempts, chance))
 
+    async def _report_failure(self, item: C, problem: Error) -> None:
+        """Report that there is no further attempt, unless there is nobody to report it to."""
+        try:
+            await self._report(item, problem)
+        except Error as failure:
+            if failure.retryable:
+                raise
+            log.warning("%s %s failed, and nobody is told: %s", self._name, item.id, failure)
+
     async def _settle(
         self, item: C, problem: Error, seconds: float, *, for_good: bool = False
     ) -> None:
         """Put an item back to be tried again after `seconds`, or settle it for good."""
         try:
             if for_good:
-                await self._report(item, problem)
+                await self._report_failure(item, problem)
             await self._queue.failed(item, problem.message, retry_after=seconds, for_good=for_good)
         except Error as failure:
             # The claim expires, and then a node tries again.

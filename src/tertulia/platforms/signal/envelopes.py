@@ -115,7 +115,7 @@ def _source(envelope: Json, message: Json, own: OwnAccount) -> Source:
     author, number = _author(envelope), envelope.get("sourceNumber")
     return Source(
         "signal",
-        author if group is None else str(group["groupId"]),
+        author if group is None else _group_id(group),
         account=own.account,
         chat_name=None if group is None else _name(group.get("groupName")),
         chat_type="dm" if group is None else "group",
@@ -124,6 +124,13 @@ def _source(envelope: Json, message: Json, own: OwnAccount) -> Source:
         user_id_alt=author,
         user_name=_name(envelope.get("sourceName")),
     )
+
+
+def _group_id(group: Json) -> str:
+    group_id = group["groupId"]
+    if not isinstance(group_id, str) or not group_id:
+        raise ValueError("a group without an id")
+    return group_id
 
 
 def _is_addressed(message: Json, own: OwnAccount, sent: Container[str]) -> bool:
@@ -171,7 +178,7 @@ def _as_command(text: str, message: Json, own: OwnAccount) -> str:
 
 def _media(envelope: Json, message: Json) -> tuple[Media, ...]:
     group = message.get("groupInfo")
-    chat = _author(envelope) if group is None else str(group["groupId"])
+    chat = _author(envelope) if group is None else _group_id(group)
     return tuple(_file(file, chat) for file in message.get("attachments") or ())
 
 
