@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
+import pytest
 from click.testing import CliRunner
 
-from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option, session_filters
+from tertulia.cli.options import (
+    TEXT,
+    CommandGroup,
+    CommandOptions,
+    json_option,
+    program_name,
+    session_filters,
+)
 
 
 @click.group(cls=CommandGroup)
@@ -59,3 +69,21 @@ def test_session_filters_limit_minutes_to_a_time_that_exists() -> None:
     assert "'active_minutes': 52560000" in result.output
     assert "'key': 'k'" in result.output
     assert CliRunner().invoke(find, ["--active-minutes", "0"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("started", "on_path", "name"),
+    [
+        (".venv/bin/tertulia", None, ".venv/bin/tertulia"),
+        ("bin/tertulia", "bin/tertulia", "tertulia"),
+        ("bin/tertulia", "other/tertulia", "bin/tertulia"),
+        ("src/tertulia/__main__.py", None, "python -m tertulia"),
+    ],
+)
+def test_hints_name_the_program_as_it_can_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: str, on_path: str | None, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [str(tmp_path / started)])
+    monkeypatch.setattr("shutil.which", lambda _: on_path and str(tmp_path / on_path))
+    assert program_name() == name

@@ -11,17 +11,26 @@ import pytest
 
 from tests.docs.markdown import ROOT
 
-_SHOW = 'show:; @echo "$${XDG_CACHE_HOME:-none}"'
 
-
-def _cache_folder(**environ: str) -> str:
+def _variable(name: str, **environ: str) -> str:
+    """Return a variable as programs that `make` starts get it."""
     path = os.environ.get("PATH", os.defpath)
+    rule = f'show:; @echo "$${{{name}:-none}}"'
     shown = subprocess.run(
-        ["make", "--no-print-directory", "--eval", _SHOW, "show"],
+        ["make", "--no-print-directory", "--eval", rule, "show"],
         cwd=ROOT, env={"PATH": path, **environ}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert shown.stderr == ""
     return shown.stdout.strip()
+
+
+def _cache_folder(**environ: str) -> str:
+    return _variable("XDG_CACHE_HOME", **environ)
+
+
+def test_certificates_of_the_system_are_trusted(tmp_path: Path) -> None:
+    assert _variable("UV_SYSTEM_CERTS", HOME=str(tmp_path)) == "1"
+    assert _variable("UV_SYSTEM_CERTS", HOME=str(tmp_path), UV_SYSTEM_CERTS="0") == "0"
 
 
 def test_downloads_are_cached_in_the_checkout_without_a_home(tmp_path: Path) -> None:

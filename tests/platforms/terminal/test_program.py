@@ -27,6 +27,20 @@ pytestmark = pytest.mark.check
 AGENT = Path(__file__).parents[1] / "slow_agent.py"
 
 
+def test_forget_removes_the_words_from_the_input_history(tmp_path: Path) -> None:
+    with tertulia(tmp_path, "chat") as talk:
+        talk.sees(PROMPT.strip())
+        talk.ask("my secret is zebra-77123", "Say “help”")
+        history = tmp_path / "home/.local/state/tertulia/history"
+        assert "zebra-77123" in history.read_text()
+        talk.ask("/forget yes", "The conversation is deleted.")
+        talk.press("\x04")
+        assert talk.ends() == 0
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert files
+    assert [path for path in files if b"zebra-77123" in path.read_bytes()] == []
+
+
 def test_message_is_written_in_an_editor(tmp_path: Path) -> None:
     editor = tmp_path / "editor"
     editor.write_text('#!/bin/sh\nprintf "%s and pears\\n" "$(cat "$1")" > "$1"\n')
