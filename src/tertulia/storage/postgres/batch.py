@@ -51,6 +51,7 @@ class Batch:
     """
 
     def __init__(self, connection: psycopg.Connection[Row]) -> None:
+        self.has_pipeline = psycopg.capabilities.has_pipeline()
         self._pgconn: PGconn = connection.pgconn
         self._encoding = connection.info.encoding
         self._types = Transformer(connection)
@@ -82,10 +83,7 @@ class Batch:
         """
         commands, self._commands = self._commands, []
         try:
-            if psycopg.capabilities.has_pipeline():
-                results = self._exchange(commands)
-            else:
-                results = self._run_in_turn(commands)
+            results = self._exchange(commands) if self.has_pipeline else self._run_in_turn(commands)
         except BaseException:
             self._pgconn.finish()
             raise
@@ -176,7 +174,9 @@ class Batch:
 
 
 class BatchConnection(psycopg.Connection[Row]):
-    """A connection with its batch of statements."""
+    """A connection with its batch of statements, and how often it was lent."""
+
+    uses = 0
 
     @cached_property
     def batch(self) -> Batch:

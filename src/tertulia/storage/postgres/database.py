@@ -22,7 +22,6 @@ import hashlib
 import logging
 import os
 import re
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,7 +35,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq.abc import PGresult
 from psycopg.rows import tuple_row
 from psycopg.types.numeric import Int8Dumper
-from psycopg_pool import ConnectionPool, PoolTimeout
+from psycopg_pool import PoolTimeout
 
 from tertulia.core.backoff import JITTER
 from tertulia.core.text.search_terms import Phrase
@@ -46,6 +45,7 @@ from tertulia.storage.base import Params, Progress, Row, StatementLost, Step, Tr
 from tertulia.storage.handle import DatabaseHandle
 from tertulia.storage.postgres import migrate
 from tertulia.storage.postgres.batch import Batch, BatchConnection
+from tertulia.storage.postgres.connections import Connections, RunningCalls
 from tertulia.storage.postgres.errors import FOREIGN, translate_errors
 from tertulia.storage.postgres.notify import Listener, Sender
 from tertulia.storage.postgres.search import to_tsquery, to_tsvector
@@ -79,7 +79,6 @@ _RETRYABLE = (
 )
 _DUPLICATE = (pg_errors.UniqueViolation, pg_errors.ExclusionViolation)
 _DUPLICATE_RETRIES = 5
-_POOL_SECONDS = 2.0  # the pool is asked for a connection for so long, then asked again
 _NO_PARAMS: Params = {}
 # Advisory locks by their numbers: whether each is shared.
 Locks = Mapping[int, bool]
@@ -201,8 +200,7 @@ class PostgresDatabase(DatabaseHandle):
         self._dsn = dsn
         self._queries = statements.load_numbered(migrate.DIALECT)
         self._queries_in_lane = _queries_in_lane()
-        self._calls = 0
-        self._no_calls = threading.Condition()
+        self._calls = RunningCalls()
         self._busy_seconds = busy_seconds
         self._idle_seconds = idle_seconds
         limits = _limits(safe, idle_seconds)
@@ -211,24 +209,14 @@ class PostgresDatabase(DatabaseHandle):
         self._attempt_limits = ", ".join(limits[1:])
         self._space = -_SPACE_SECONDS, True  # when it was looked for, and whether there is enough
         self._listener = Listener(dsn, self._notifier)
-        self._sender = Sender(
-            self._pooled_connection, lambda: self._listener.pid, (*FOREIGN, StoreError)
-        )
         try:
             with self._connect() as connection:
                 migrate.apply_migrations(connection, self._name)
         except psycopg.Error as problem:
             raise translate_errors(problem, self._name) from problem
-        self._pool: ConnectionPool[BatchConnection] = ConnectionPool(
-            dsn,
-            connection_class=BatchConnection,
-            min_size=1,
-            max_size=16,
-            # The pool doubles its pauses while the server is down, and would sleep long after it is
-            # up again.
-            reconnect_timeout=_POOL_SECONDS / 2,
-            kwargs=self._connect_options(),
-            open=True,
+        self._connections = Connections(dsn, self._connect_options(), busy_seconds)
+        self._sender = Sender(
+            self._connections.borrowed, lambda: self._listener.pid, (*FOREIGN, StoreError)
         )
 
     # -- the promises of `storage.base`
@@ -238,14 +226,17 @@ class PostgresDatabase(DatabaseHandle):
             return self._write(work, lane)
 
     def attempt(self, steps: Sequence[Step], *, lanes: Sequence[str]) -> list[list[Row]] | None:
-        # Without a pipeline each statement would be a transaction, and the locks would not last.
-        if not psycopg.capabilities.has_pipeline():
-            return None
+        self._begin_call()
         try:
-            with self._counted_call(), self._pooled_connection() as connection:
+            connection = self._connections.take()
+            try:
                 return self._attempt(connection, steps, lanes)
+            finally:
+                self._connections.put_back(connection)
         except PoolTimeout as problem:
             raise translate_errors(problem, self._name) from problem
+        finally:
+            self._calls.end()
 
     def in_one_commit(self, calls: Callable[[], None]) -> None:
         """Run the calls, each in its own transaction.
@@ -287,15 +278,13 @@ class PostgresDatabase(DatabaseHandle):
             return self._read(partial(self._query_once, statement, params))
 
     def close(self) -> None:
-        with self._no_calls:
-            if self._closed:
-                return
-            self._closed = True
-            self._no_calls.wait_for(lambda: self._calls == 0)
-        if os.getpid() == self._pid:
+        if self._closed:
+            return
+        self._closed = True
+        if os.getpid() == self._pid and self._calls.close():
             self._sender.stop()
             self._listener.stop()
-            self._pool.close()
+            self._connections.close()
 
     def _write(self, work: Callable[[Transaction], T], lane: str | None) -> T:
         deadline = time.monotonic() + self._busy_seconds
@@ -385,25 +374,26 @@ class PostgresDatabase(DatabaseHandle):
 
     # -- transactions
 
+    def _begin_call(self) -> None:
+        """Count a call, so that `close` waits for it."""
+        self._check_usable()
+        if not self._calls.begin():
+            self._check_usable()
+
     @contextmanager
     def _counted_call(self) -> Iterator[None]:
-        """Count a call while it runs, so that `close` can wait for it."""
-        self._check_usable()
-        with self._no_calls:
-            self._check_usable()
-            self._calls += 1
+        """Count a call while it runs."""
+        self._begin_call()
         try:
             yield
         finally:
-            with self._no_calls:
-                self._calls -= 1
-                self._no_calls.notify_all()
+            self._calls.end()
 
     def _read(self, read: Callable[[BatchConnection], T]) -> T:
         deadline = time.monotonic() + self._busy_seconds
         while True:
             try:
-                with self._pooled_connection() as connection:
+                with self._connections.borrowed() as connection:
                     return read(connection)
             except _ConnectionLost as problem:
                 # After a restart of the server every connection in the pool is broken.
@@ -414,7 +404,7 @@ class PostgresDatabase(DatabaseHandle):
 
     def _write_once(self, work: Callable[[Transaction], T], locks: Locks, *, is_in_lane: bool) -> T:
         tx = None
-        with self._pooled_connection() as connection:
+        with self._connections.borrowed() as connection:
             batch = connection.batch
             try:
                 tx = self._begin(batch, locks, is_in_lane=is_in_lane)
@@ -441,6 +431,9 @@ class PostgresDatabase(DatabaseHandle):
         self, connection: BatchConnection, steps: Sequence[Step], lanes: Sequence[str]
     ) -> list[list[Row]] | None:
         batch, queries = connection.batch, self._queries
+        # Without a pipeline each statement would be a transaction, and the locks would not last.
+        if not batch.has_pipeline:
+            return None
         numbers = sorted({*map(_lock_id, lanes)})
         try:
             if len(steps) > 1:
@@ -544,29 +537,6 @@ class PostgresDatabase(DatabaseHandle):
             outcome="unknown",
         )
 
-    @contextmanager
-    def _pooled_connection(self) -> Iterator[BatchConnection]:
-        connection = self._take_connection()
-        try:
-            yield connection
-        finally:
-            self._pool.putconn(connection)
-
-    def _take_connection(self) -> BatchConnection:
-        """Take a connection from the pool, in several attempts: each makes the pool try to connect.
-
-        Raise PoolTimeout after `busy_seconds`.
-        """
-        deadline = time.monotonic() + self._busy_seconds
-        while True:
-            left = max(deadline - time.monotonic(), 0.01)
-            try:
-                return self._pool.getconn(min(left, _POOL_SECONDS))
-            except PoolTimeout:
-                if left <= _POOL_SECONDS:
-                    message = f"no connection was free after {self._busy_seconds:g} seconds"
-                    raise PoolTimeout(message) from None
-
     def _connect(self) -> BatchConnection:
         return BatchConnection.connect(self._dsn, **self._connect_options())
 
@@ -661,6 +631,7 @@ def _locking_query(columns: str, shared: tuple[bool, ...]) -> Query:
     return Query(f"select {', '.join([columns, *calls])}".encode())
 
 
+@lru_cache(maxsize=256)
 def _lock_id(name: str) -> int:
     """Return the number of an advisory lock.
 

@@ -1,0 +1,146 @@
+"""The connections of a store: psycopg's pool, with a few ready ones in front of it.
+
+To take a connection out of the pool and to put it back took a sixth of the processor time of a
+turn. So a few of them are not put back, and the next caller takes one from a list. Everything else
+is the pool's: opening, replacing lost ones, callers that wait, closing those that nobody needs.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from psycopg.pq import TransactionStatus
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from tertulia.storage.postgres.batch import BatchConnection
+
+_READY_LIMIT: Final = 4
+_POOL_SECONDS: Final = 2.0  # the pool is asked for a connection for so long, then asked again
+# After so many uses a connection goes back to the pool, which replaces it if it is an hour old.
+_USES: Final = 1_000
+_IDLE: Final = TransactionStatus.IDLE
+
+
+class Connections:
+    """Lends connections to the threads of this process."""
+
+    def __init__(self, dsn: str, options: dict[str, Any], busy_seconds: float) -> None:
+        self._busy_seconds = busy_seconds
+        self._ready: list[BatchConnection] = []
+        self._waiting = 0  # callers that ask the pool
+        self._lock = threading.Lock()
+        self._pool: ConnectionPool[BatchConnection] = ConnectionPool(
+            dsn,
+            connection_class=BatchConnection,
+            min_size=1,
+            max_size=16,
+            # The pool doubles its pauses while the server is down, and would sleep long after it is
+            # up again.
+            reconnect_timeout=_POOL_SECONDS / 2,
+            kwargs=options,
+            open=True,
+        )
+
+    def take(self) -> BatchConnection:
+        """Return a connection that nobody else uses; raise PoolTimeout after `busy_seconds`."""
+        try:
+            return self._ready.pop()
+        except IndexError:
+            pass
+        with self._lock:
+            self._waiting += 1
+        try:
+            return self._take_from_pool()
+        finally:
+            with self._lock:
+                self._waiting -= 1
+
+    def put_back(self, connection: BatchConnection) -> None:
+        """Take back a connection, which is outside of a transaction unless it was lost."""
+        connection.uses += 1
+        if (
+            len(self._ready) < _READY_LIMIT
+            and connection.uses % _USES
+            and connection.pgconn.transaction_status == _IDLE
+        ):
+            self._ready.append(connection)
+            # Whoever waits has counted itself before it looked for a ready connection. Either it
+            # has seen this one, or it is counted here and gets one from the pool.
+            if not self._waiting:
+                return
+            try:
+                connection = self._ready.pop()
+            except IndexError:
+                return
+        self._pool.putconn(connection)
+
+    @contextmanager
+    def borrowed(self) -> Iterator[BatchConnection]:
+        """Lend a connection for a block."""
+        connection = self.take()
+        try:
+            yield connection
+        finally:
+            self.put_back(connection)
+
+    def close(self) -> None:
+        """Close all connections; nobody uses one any more."""
+        while self._ready:
+            self._pool.putconn(self._ready.pop())
+        self._pool.close()
+
+    def _take_from_pool(self) -> BatchConnection:
+        """Ask the pool in several attempts: each makes it try to connect."""
+        deadline = time.monotonic() + self._busy_seconds
+        while True:
+            if self._ready:
+                try:
+                    return self._ready.pop()
+                except IndexError:
+                    pass
+            left = max(deadline - time.monotonic(), 0.01)
+            try:
+                return self._pool.getconn(min(left, _POOL_SECONDS))
+            except PoolTimeout:
+                if left <= _POOL_SECONDS:
+                    message = f"no connection was free after {self._busy_seconds:g} seconds"
+                    raise PoolTimeout(message) from None
+
+
+class RunningCalls:
+    """Counts the calls that are running, so that the store can wait for them when it is closed."""
+
+    __slots__ = ("_count", "_lock", "_none_left")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._lock = threading.Lock()
+        self._none_left: threading.Condition | None = None  # as soon as the store is closed
+
+    def begin(self) -> bool:
+        """Count a call; return False if the store was closed."""
+        with self._lock:
+            if self._none_left is not None:
+                return False
+            self._count += 1
+            return True
+
+    def end(self) -> None:
+        """Count a call no longer."""
+        with self._lock:
+            self._count -= 1
+            if self._none_left is not None:
+                self._none_left.notify_all()
+
+    def close(self) -> bool:
+        """Let no other call begin, and wait until none is running; return False the next time."""
+        with self._lock:
+            if self._none_left is not None:
+                return False
+            self._none_left = threading.Condition(self._lock)
+            self._none_left.wait_for(lambda: self._count == 0)
+            return True
