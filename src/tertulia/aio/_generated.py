@@ -638,6 +638,10 @@ class People:
         """Return the other chats that share the conversation of a source; none in a group."""
         return await self.executor.run(self.sync.linked_chats, source)
 
+    async def role_and_links(self, source: Source) -> tuple[Role, list[LinkedChat]]:
+        """Return what `role_of` and `linked_chats` return, for a direct message with one query."""
+        return await self.executor.run(self.sync.role_and_links, source)
+
     async def pending_links(self, source: Source) -> list[PendingLink]:
         """Return the requests to link this direct message that wait for a confirmation."""
         return await self.executor.run(self.sync.pending_links, source)

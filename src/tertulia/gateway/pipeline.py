@@ -288,7 +288,9 @@ class Pipeline:
         return is_admitted
 
     def _role(self, source: Source) -> Role:
-        stored = self.store.sync.people.role_of(source)
+        return self._effective_role(source, self.store.sync.people.role_of(source))
+
+    def _effective_role(self, source: Source, stored: Role) -> Role:
         return access.role_of(source, stored, self._settings_of(source), self.token_roles)
 
     def _tool_role(self, source: Source) -> Role:
@@ -296,9 +298,9 @@ class Pipeline:
 
         The agent reads what all of them wrote, so none may lend its tools to another.
         """
-        chats = self.store.sync.people.linked_chats(source)
+        stored, chats = self.store.sync.people.role_and_links(source)
         linked = [self._role(chat.source) for chat in chats if chat.source is not None]
-        return access.lowest([self._role(source), *linked])
+        return access.lowest([self._effective_role(source, stored), *linked])
 
     async def role_of_creator(self, origin: Source) -> Role | None:
         """Return the role of a schedule's creator now, or None if they may no longer write."""

@@ -375,6 +375,16 @@ class People:
         key = self._dm_key(source)
         return links.linked_chats(self._db.query("links_with", {"key": key}), key)
 
+    def role_and_links(self, source: Source) -> tuple[Role, list[LinkedChat]]:
+        """Return what `role_of` and `linked_chats` return, for a direct message with one query."""
+        identity = keys.person_of(source)
+        if source.platform == "local" or source.chat_type != "dm" or identity is None:
+            return self.role_of(source), self.linked_chats(source)
+        key = self._dm_key(source)
+        rows = self._db.query("person_role_and_links", {"person": identity, "key": key})
+        linked = [row[1:] for row in rows if row[1] is not None]
+        return rows[0][0] or "guest", links.linked_chats(linked, key)
+
     def pending_links(self, source: Source) -> list[PendingLink]:
         """Return the requests to link this direct message that wait for a confirmation."""
         params = {

@@ -100,6 +100,17 @@ class LinkPromises:
         assert store.people.unlink(ANNA)
         assert store.people.linked_chats(CARA) == []
 
+    def test_role_and_links_are_those_of_the_single_calls(self, store: Store) -> None:
+        link(store, BEN, ANNA)
+        link(store, CARA, BEN)
+        store.people.remember(BEN, role="member")
+        group = Source("telegram", "-7", chat_type="group", user_id="1")
+        for source in (ANNA, BEN, CARA, group, Source("local", "main")):
+            expected = store.people.role_of(source), store.people.linked_chats(source)
+            assert store.people.role_and_links(source) == expected
+        assert store.people.role_and_links(BEN)[0] == "member"
+        assert len(store.people.role_and_links(BEN)[1]) == 2
+
     def test_joining_another_conversation_leaves_the_first(self, store: Store) -> None:
         link(store, BEN, ANNA)
         shared = say(store, BEN, "hello")

@@ -113,3 +113,17 @@ def test_many_deliveries_are_claimed_and_settled_in_one_round_trip_each(postgres
                 "sent"
             }
         assert (waited, claimed, settled) == (1, 1, 1)
+
+
+def test_what_a_gateway_reads_for_a_turn_takes_few_round_trips(postgres: Server) -> None:
+    with counted_store(postgres) as line:
+        store = line.store
+        for number in range(REPEATED):
+            with store.turn(ANA, "hello", message_id=number) as turn:
+                turn.add_assistant("hi")
+            roles, _ = line.count(partial(store.people.role_and_links, ANA))
+            memories, _ = line.count(partial(store.memories.shown, turn.session.id))
+            transcript = store.transcript(turn.session.id)
+            # The view, the messages, the end of the transaction, and the zone of the person.
+            history, _ = line.count(partial(transcript.history, timestamps="local"))
+        assert (roles, memories, history) == (1, 1, 4)

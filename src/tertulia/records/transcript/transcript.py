@@ -172,11 +172,12 @@ class Transcript:
             model, shown, {hash_: b64encode(data).decode() for hash_, data in contents.items()}
         )
 
-    def _zone(self, tx: Transaction) -> tzinfo:
+    def _zone(self) -> tzinfo:
         """Return the time zone of the conversation: its person's where known."""
-        row = session_rows.require(tx, self.session_id)
-        (zone,) = tx.one("person_zone", {"person": row.person}) or (None,)
-        return self._context.zone_of(zone)
+        rows = self._db.query("session_zone", {"id": self.session_id})
+        if not rows:
+            raise session_rows.session_not_found(self.session_id)
+        return self._context.zone_of(rows[0][0])
 
     def account(
         self,
@@ -405,7 +406,7 @@ class Transcript:
             model=model,
         )
         if timestamps == "local":
-            style = style._replace(zone=self._db.read(self._zone))
+            style = style._replace(zone=self._zone())
         candidates = [] if recent.summary is None else [Block(recent.summary)]
         candidates += build_blocks(recent.messages)
         # The text of a file takes at most about a half of the budget.

@@ -270,12 +270,18 @@ class PostgresDatabase(DatabaseHandle):
                     raise translate_errors(problem, self._name) from problem
 
     def read(self, work: Callable[[Transaction], T]) -> T:
-        with self._counted_call():
+        self._begin_call()
+        try:
             return self._read(partial(self._read_once, work))
+        finally:
+            self._calls.end()
 
     def query(self, statement: str, params: Params = _NO_PARAMS) -> list[Row]:
-        with self._counted_call():
+        self._begin_call()
+        try:
             return self._read(partial(self._query_once, statement, params))
+        finally:
+            self._calls.end()
 
     def close(self) -> None:
         if self._closed:
@@ -393,14 +399,27 @@ class PostgresDatabase(DatabaseHandle):
         deadline = time.monotonic() + self._busy_seconds
         while True:
             try:
-                with self._connections.borrowed() as connection:
+                connection = self._connections.take()
+                try:
                     return read(connection)
+                except BaseException as problem:
+                    self._leave_usable(connection, problem)
+                    raise
+                finally:
+                    self._connections.put_back(connection)
             except _ConnectionLost as problem:
                 # After a restart of the server every connection in the pool is broken.
                 if time.monotonic() > deadline:
                     raise translate_errors(problem.cause, self._name) from problem.cause
             except FOREIGN as problem:
                 raise translate_errors(problem, self._name) from problem
+
+    def _leave_usable(self, connection: BatchConnection, problem: BaseException) -> None:
+        """Leave a connection usable after a failed read; raise `_ConnectionLost` if it was lost."""
+        if isinstance(problem, psycopg.Error) and _is_lost(connection, problem):
+            connection.close()
+            raise _ConnectionLost(problem) from problem
+        self._rollback(connection)
 
     def _write_once(self, work: Callable[[Transaction], T], locks: Locks, *, is_in_lane: bool) -> T:
         tx = None
@@ -483,30 +502,16 @@ class PostgresDatabase(DatabaseHandle):
 
     def _read_once(self, work: Callable[[Transaction], T], connection: BatchConnection) -> T:
         batch = connection.batch
-        with self._reading(connection):
-            batch.put(_BEGIN_READ)
-            result = work(PostgresTransaction(batch, self._queries))
-            batch.put(_COMMIT)
-            batch.run()
-            return result
+        batch.put(_BEGIN_READ)
+        result = work(PostgresTransaction(batch, self._queries))
+        batch.put(_COMMIT)
+        batch.run()
+        return result
 
     def _query_once(self, statement: str, params: Params, connection: BatchConnection) -> list[Row]:
         batch, query = connection.batch, self._queries[statement]
-        with self._reading(connection):
-            batch.put(query, [params[name] for name in query.names])
-            return batch.rows(batch.run()[-1])
-
-    @contextmanager
-    def _reading(self, connection: BatchConnection) -> Iterator[None]:
-        """Leave the connection usable if the block fails; say so if it was lost."""
-        try:
-            yield
-        except BaseException as problem:
-            if isinstance(problem, psycopg.Error) and _is_lost(connection, problem):
-                connection.close()
-                raise _ConnectionLost(problem) from problem
-            self._rollback(connection)
-            raise
+        batch.put(query, [params[name] for name in query.names])
+        return batch.rows(batch.run()[-1])
 
     def _was_committed(self, transaction_id: str, problem: psycopg.Error) -> bool:
         """Return whether a transaction was committed whose commit got no answer.

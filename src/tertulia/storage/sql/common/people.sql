@@ -10,6 +10,10 @@ from people where person = :person
 -- name: person_zone
 select zone from people where person = :person
 
+-- name: session_zone
+select (select zone from people where people.person = sessions.person)
+from sessions where sessions.id = :id
+
 -- name: people_page
 select person, platform, account, user_id, user_id_alt, name, zone, role, created_at
 from people where person > :after and (cast(:role as text) is null or role = :role)
@@ -118,6 +122,15 @@ on conflict (key) do update set shared_key = excluded.shared_key, made_at = excl
 
 -- name: link_of
 select shared_key, shared_source, shared_person from links where key = :key
+
+-- name: person_role_and_links
+-- The role of a person, once for each row of `links_with`, or once without any. One statement, because
+-- every turn of a gateway asks for both.
+select (select role from people where person = :person),
+    links.key, links.shared_key, links.source, links.shared_source, links.shared_person
+from (select 1) as always left join links
+    on links.shared_key = coalesce((select own.shared_key from links as own where own.key = :key), :key)
+order by links.key
 
 -- name: links_with
 -- The links of the conversation that a key has joined, or that others have joined; its own too.
