@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
 import pytest
 
 import tertulia
@@ -14,8 +18,6 @@ from tests.servers.postgres import Server
 def test_listener_reconnects_after_a_lost_connection(
     postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import psycopg
-
     monkeypatch.setattr(notify, "_RECONNECT_SECONDS", 0.01)
     address = postgres.database(postgres.template)
     listeners = "select pid from pg_stat_activity where query like 'listen%%' and datname = %s"
@@ -36,8 +38,6 @@ def test_listener_reconnects_after_a_lost_connection(
 
 
 def test_burst_of_notifications_is_sent_together(postgres: Server) -> None:
-    import psycopg
-
     address = postgres.database(postgres.template)
     name = notify.LISTENER_NAME
     with (
@@ -81,3 +81,26 @@ def test_nothing_is_sent_if_no_other_process_listens(
         wait_until(lambda: sent == ["noon"], "the thread has looked")
         assert not sender._has_listeners
     postgres.drop(address)
+
+
+def test_no_connection_is_taken_while_nobody_listens(
+    postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notify, "_LOOK_SECONDS", 1_000)
+    monkeypatch.setattr(notify, "_SEND_SECONDS", 0.001)
+    address = postgres.database()
+    taken: list[int] = []
+
+    @contextmanager
+    def connect() -> Iterator[psycopg.Connection[tuple[object, ...]]]:
+        with psycopg.connect(address, autocommit=True) as connection:
+            taken.append(1)
+            yield connection
+
+    sender = notify.Sender(connect, lambda: 0, (psycopg.Error,))
+    for _ in range(20):
+        sender.put("noon")
+        wait_until(lambda: not sender._channels, "it was taken out to be sent")
+    sender.stop()
+    postgres.drop(address)
+    assert taken == [1]

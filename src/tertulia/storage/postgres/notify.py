@@ -23,7 +23,9 @@ from tertulia.storage.notify import Notifier
 CHANNEL = "tertulia"
 _POLL_SECONDS = 0.5  # within this time the thread notices that the store was closed
 _RECONNECT_SECONDS = 2.0  # the pause after a lost connection
-_SEND_SECONDS = 0.005  # the pause after sending, in which more comes together
+# The pause after sending, in which more comes together: each notification wakes all other
+# processes. The first one after a pause is sent at once.
+_SEND_SECONDS = 0.02
 _LOOK_SECONDS = 1.0  # how often the thread looks whether another process listens
 LISTENER_NAME = "tertulia-listener"
 # The server hides the name of a program that another user runs: that may be a listener too.
@@ -106,16 +108,18 @@ class Sender:
         self._failures = failures
         self._changed = threading.Condition()
         self._channels: set[str] = set()
-        self._is_stopping = False
+        self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._look_at = 0.0
         self._has_listeners = True
 
     def put(self, channel: str) -> None:
         """Send a notification soon."""
+        if channel in self._channels:
+            return  # it will be sent, after what the caller has committed
         with self._changed:
             self._channels.add(channel)
-            if self._thread is None and not self._is_stopping:
+            if self._thread is None and not self._stopping.is_set():
                 self._thread = threading.Thread(
                     target=self._run, name="tertulia-notifications", daemon=True
                 )
@@ -125,7 +129,7 @@ class Sender:
     def stop(self) -> None:
         """Send what is left, and end the thread."""
         with self._changed:
-            self._is_stopping = True
+            self._stopping.set()
             self._changed.notify()
             thread = self._thread
         if thread is not None:
@@ -138,19 +142,21 @@ class Sender:
             except self._failures as problem:
                 # Waiters poll anyway.
                 log.debug("notification of other processes failed, they will poll: %s", problem)
-            with self._changed:
-                self._changed.wait_for(lambda: self._is_stopping, _SEND_SECONDS)
+            self._stopping.wait(_SEND_SECONDS)
 
     def _take(self) -> set[str] | None:
         """Wait for notifications to send; return None when the thread should end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._channels or self._is_stopping)
+            self._changed.wait_for(lambda: self._channels or self._stopping.is_set())
             channels, self._channels = self._channels, set()
             return channels or None
 
     def _send(self, channels: list[str]) -> None:
+        has_to_look = time.monotonic() >= self._look_at
+        if not has_to_look and not self._has_listeners:
+            return
         with self._connect() as connection:
-            if time.monotonic() >= self._look_at:
+            if has_to_look:
                 row = connection.execute(_OTHER_LISTENERS, (self._pid(),)).fetchone()
                 self._has_listeners = bool(row and row[0])
                 self._look_at = time.monotonic() + _LOOK_SECONDS
