@@ -45,7 +45,7 @@ from tertulia.storage.base import Params, Progress, Row, StatementLost, Step, Tr
 from tertulia.storage.handle import DatabaseHandle
 from tertulia.storage.postgres import migrate
 from tertulia.storage.postgres.batch import Batch, BatchConnection
-from tertulia.storage.postgres.connections import Connections, RunningCalls
+from tertulia.storage.postgres.connection_pool import Connections, RunningCalls
 from tertulia.storage.postgres.errors import FOREIGN, translate_errors
 from tertulia.storage.postgres.notify import Listener, Sender
 from tertulia.storage.postgres.search import to_tsquery, to_tsvector

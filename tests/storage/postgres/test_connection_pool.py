@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tertulia.storage.postgres import connections as module
+from tertulia.storage.postgres import connection_pool as module
 from tertulia.storage.postgres.batch import BatchConnection
-from tertulia.storage.postgres.connections import Connections, RunningCalls
+from tertulia.storage.postgres.connection_pool import Connections, RunningCalls
 from tests.records.store_inspection import PATIENCE
 from tests.servers.postgres import Server
 
