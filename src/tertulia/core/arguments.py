@@ -1,4 +1,4 @@
-"""Check the arguments of public methods against their type hints.
+"""Check the arguments of public methods against their type hints (decision 0055).
 
 `checks_arguments` decorates a class of records. A call whose argument does not fit its hint raises
 `ConfigError` with the name of the argument as `field`, on every database alike, before anything is
