@@ -12,8 +12,9 @@ from tertulia import Source, Usage
 from tertulia.storage.sqlite.database import SqliteTransaction
 from tests.console.served_console import ServedConsole, served_console
 
-# A session, its transcript, what is stuck, what it cost: at most so many.
-MOST = {"transcript": 5, "deliveries": 5, "usage": 6, "people": 5, "nodes": 4}
+# A session, its transcript, what is stuck, what it cost: at most so many. A sum of usage reads the
+# recent calls and the running totals of all others: two statements, for by day, person, platform.
+MOST = {"transcript": 5, "deliveries": 5, "usage": 8, "people": 6, "nodes": 4}
 ANA = Source("telegram", "42", user_id="42", user_name="Ana")
 
 

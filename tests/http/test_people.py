@@ -52,3 +52,19 @@ def test_stranger_is_approved_by_identity(tmp_path: Path) -> None:
             body = {"person": waiting["person"]}
             assert client.post("/pairings/approve", json=body).json()["role"] == "member"
             assert client.post("/pairings/approve", json=body).status_code == 404
+
+
+def test_people_are_listed_by_identity(tmp_path: Path) -> None:
+    with served_gateway(tmp_path / "talk.db") as server:
+        with server.store() as store:
+            for number in range(5):
+                store.people.remember(
+                    Source("telegram", f"{number}", user_id=f"a b,{number}"), role="member"
+                )
+            identities = [person.id for person in store.people.find()]
+        with server.client("root") as client:
+            ids = " ".join([identities[3], "telegram:unknown", identities[1]])
+            people = client.get("/people", params={"ids": ids}).json()["items"]
+            assert [person["id"] for person in people] == [identities[1], identities[3]]
+        with server.client("ana") as client:
+            assert client.get("/people", params={"ids": ids}).status_code == 403

@@ -35,6 +35,7 @@ NAMES = (
     "inbox_newest_open",
     "turn_newest",
     "people_events_page",
+    "people_of_ids",
     "people_events_of_person",
 )
 

@@ -508,6 +508,10 @@ class People:
         """Return the stored person of an identity or user id, or None."""
         return await self.executor.run(self.sync.get, person)
 
+    async def get_many(self, persons: Sequence[str]) -> list[Person]:
+        """Return the stored people of these identities, in the order of identities."""
+        return await self.executor.run(self.sync.get_many, persons)
+
     async def find(
         self, *, role: Role | None = None, limit: int = 100, after: str = ""
     ) -> list[Person]:

@@ -71,8 +71,8 @@ async def _message_before(call: PageCall, fields: Mapping[str, str]) -> Any:
 
 
 async def _person_before(call: PageCall, fields: Mapping[str, str]) -> Any:
-    page = await call.operate("list_people", query={"limit": 1000})
-    return next((person for person in page.items if person.id == fields["person"]), None)
+    page = await call.operate("list_people", query={"ids": fields["person"]})
+    return next(iter(page.items), None)
 
 
 async def _check_title(call: PageCall, fields: Mapping[str, str]) -> Any:

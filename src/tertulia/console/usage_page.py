@@ -10,7 +10,7 @@ from tertulia.console.bar_chart import HEIGHT, WIDTH, BarValue, lay_out
 from tertulia.console.environment import zone
 from tertulia.console.page_definition import ConsolePage, PageCall, gather_values
 from tertulia.core.text import format
-from tertulia.core.usage import Usage
+from tertulia.core.usage import STATUSES, Usage
 from tertulia.errors import ConfigError, NotFound
 from tertulia.records.usage import DayUsage
 
@@ -34,17 +34,19 @@ async def load_usage(call: PageCall) -> dict[str, Any]:
         "since": datetime.combine(since, time(), zone()).isoformat(),
         "until": datetime.combine(until + timedelta(days=1), time(), zone()).isoformat(),
     }
-    groups = [name for name, _ in _GROUPS] if call.caller.is_owner else ["person"]
-    if since != until and "session" in groups:
-        # There are no sums by session: every call of these days would be read.
-        groups.remove("session")
-    sums = await gather_values(
+    groups = ["person", "platform"] if call.caller.is_owner else ["person"]
+    if since == until and call.caller.is_owner:
+        # There are no sums by session: of more than a day, every call would be read.
+        groups.append("session")
+    pages = await gather_values(
         days=call.operate("sum_usage_by_day", query={"by": "model", **span}),
         **{name: call.operate("sum_usage", query={"by": name, **span}) for name in groups},
     )
-    people = await call.operate("list_people", query={"limit": 1000}) if is_owner(call) else None
+    days = pages["days"].items
+    sums = {name: pages[name].sums for name in groups}
+    if call.caller.is_owner:
+        sums["model"] = sum_models(days)
     budgets = await call.operate("list_budgets") if is_owner(call) else None
-    days = sums["days"].items
     models = _models(days)
     values = _daily(days, models, since, until)
     return {
@@ -58,12 +60,10 @@ async def load_usage(call: PageCall) -> dict[str, Any]:
         "budgets": budgets.items if budgets else (),
         "width": WIDTH,
         "height": HEIGHT,
-        "total": sum_all(sums[groups[0]].sums),
-        "tables": [
-            (label, name, _largest(sums[name].sums)) for name, label in _GROUPS if name in sums
-        ],
-        "names": {each.id: each.name for each in people.items if each.name} if people else {},
-        "titles": await _titles(call, sums["session"].sums) if "session" in sums else {},
+        "total": sum_all(sums["person"]),
+        "tables": [(label, name, _largest(sums[name])) for name, label in _GROUPS if name in sums],
+        "names": await _names(call, sums["person"]) if is_owner(call) else {},
+        "titles": await _titles(call, sums["session"]) if "session" in sums else {},
         "shown": _SHOWN,
     }
 
@@ -71,6 +71,15 @@ async def load_usage(call: PageCall) -> dict[str, Any]:
 def is_owner(call: PageCall) -> bool:
     """Return whether the person may see what others have spent."""
     return call.caller.is_owner
+
+
+async def _names(call: PageCall, sums: Mapping[str, Usage]) -> dict[str, str]:
+    """Return the names of the people who are listed, by identity; not all have one."""
+    ids = " ".join(name for name, _ in _largest(sums)[:_SHOWN] if name)
+    if not ids:
+        return {}
+    page = await call.operate("list_people", query={"ids": ids})
+    return {each.id: each.name for each in page.items if each.name}
 
 
 async def _titles(call: PageCall, sums: Mapping[str, Usage]) -> dict[str, str]:
@@ -128,6 +137,28 @@ def _daily(
         name = f"{day.isoformat()}: {label}, {tokens:,} tokens"
         values.append(BarValue(day=day, name=name, values=tuple(costs)))
     return values
+
+
+def sum_models(days: Sequence[DayUsage]) -> dict[str, Usage]:
+    """Return the usage of each model: that of its days together, as uncertain as any of them."""
+    by_model: dict[str, list[Usage]] = {}
+    for each in days:
+        by_model.setdefault(each.group, []).append(each.usage)
+    return {model: _add_up(usages) for model, usages in by_model.items()}
+
+
+def _add_up(usages: Sequence[Usage]) -> Usage:
+    costs = [usage.cost_usd for usage in usages if usage.cost_usd is not None]
+    statuses = {usage.cost_status for usage in usages}
+    return Usage(
+        input=sum(usage.input for usage in usages),
+        output=sum(usage.output for usage in usages),
+        cache_read=sum(usage.cache_read for usage in usages),
+        cache_write=sum(usage.cache_write for usage in usages),
+        reasoning=sum(usage.reasoning for usage in usages),
+        cost_usd=sum(costs) if costs else None,
+        cost_status=next((status for status in STATUSES if status in statuses), None),
+    )
 
 
 def sum_all(sums: Mapping[str, Usage]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
@@ -15,8 +15,13 @@ from tertulia.http.routing import ApiCall, Operation
 from tertulia.records.people import Pairing, Person, Role
 from tertulia.records.people_events import PeopleEvent
 
+_MAX_IDS: Final = 100
+
 
 class PeopleQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """`ids` are identities with spaces between them: only these people are listed."""
+
+    ids: str = ""
     role: Role | None = None
     limit: Count = 100
     after: Text = ""
@@ -59,9 +64,10 @@ class PeopleEventQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 async def list_people(call: ApiCall) -> PeoplePage:
     query: PeopleQuery = call.query
-    persons = await call.api.store.people.find(
-        role=query.role, limit=query.limit, after=query.after
-    )
+    people = call.api.store.people
+    if query.ids:
+        return PeoplePage(tuple(await people.get_many(query.ids.split(" ")[:_MAX_IDS])))
+    persons = await people.find(role=query.role, limit=query.limit, after=query.after)
     return PeoplePage(tuple(persons))
 
 

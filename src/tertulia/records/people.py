@@ -7,7 +7,7 @@ confirmed in the first (`links.py` tells what a link does).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Literal, TypeVar
 
@@ -81,6 +81,13 @@ class People:
             lambda tx: tx.one("person_get", {"person": resolve_person(tx, person, None)})
         )
         return None if row is None else _to_person(row)
+
+    def get_many(self, persons: Sequence[str]) -> list[Person]:
+        """Return the stored people of these identities, in the order of identities."""
+        params = {"ids": to_json(list(persons))}
+        return [
+            _to_person(row) for row in self._db.read(lambda tx: tx.all("people_of_ids", params))
+        ]
 
     def find(self, *, role: Role | None = None, limit: int = 100, after: str = "") -> list[Person]:
         """Return people in the order of their identities, beginning after `after`."""

@@ -19,6 +19,10 @@ select person, platform, account, user_id, user_id_alt, name, zone, role, create
 from people where person > :after and (cast(:role as text) is null or role = :role)
 order by person limit :limit
 
+-- name: people_of_ids
+select person, platform, account, user_id, user_id_alt, name, zone, role, created_at
+from people where {part_person_ids} order by person
+
 -- name: person_set_zone
 update people set zone = :zone where person = :person
 

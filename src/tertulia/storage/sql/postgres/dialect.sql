@@ -44,6 +44,9 @@ id = any (array(select heads.id from heads where heads.id > 0 limit :limit))
 -- name: part_session_ids
 sessions.id = any (array(select jsonb_array_elements_text(cast(:ids as jsonb))))
 
+-- name: part_person_ids
+people.person = any (array(select jsonb_array_elements_text(cast(:ids as jsonb))))
+
 -- name: part_message_places
 place = any (cast(translate(:places, '[]', '{}') as bigint[]))
 

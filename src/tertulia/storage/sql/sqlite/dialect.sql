@@ -42,6 +42,9 @@ id in (select heads.id from heads where heads.id > 0 limit :limit)
 -- name: part_session_ids
 sessions.id in (select value from json_each(:ids))
 
+-- name: part_person_ids
+people.person in (select value from json_each(:ids))
+
 -- name: part_message_places
 place in (select value from json_each(:places))
 
