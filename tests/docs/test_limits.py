@@ -15,6 +15,7 @@ from tests.docs.markdown import ROOT
 LIMITS = {
     "connections", "connections_per_address", "head_seconds", "read_seconds", "max_body",
     "guest_body", "open_body", "requests_per_minute", "streams_per_token", "stream_seconds",
+    "requests_per_address", "streams_per_address",
     "turns", "turns_per_person", "waiting_per_person", "commands_per_minute", "max_text",
     "guest_text",
 }  # fmt: skip

@@ -166,6 +166,35 @@ class TestAuthenticator:
         now[0] += 30
         assert authenticator.authenticate(ana).name == "ana"
 
+    def test_address_cannot_use_up_the_token_that_many_share(self) -> None:
+        """One visitor took all requests of the token of a public page."""
+        now = [0.0]
+        settings = HttpSettings(
+            tokens=(
+                Token(name="eve", secret=SECRETS["eve"], role="guest"),
+                Token(name="ana", secret=SECRETS["ana"]),
+            ),
+            requests_per_minute=5,
+            requests_per_address=2,
+            proxies=("10.0.0.1",),
+        )
+        authenticator = Authenticator(settings, now=lambda: now[0])
+        eve = bearer(SECRETS["eve"])
+        for address in ("2001:db8::1", "2001:db8::2"):  # one customer has both
+            assert authenticator.authenticate(eve, address).role == "guest"
+        for _ in range(20):
+            with pytest.raises(TooManyRequests, match="one address") as caught:
+                authenticator.authenticate(eve, "2001:db8::3")
+            assert caught.value.retry_after == 60
+        for address in ("192.0.2.1", "10.0.0.1", "10.0.0.1"):  # the refused ones did not count
+            authenticator.authenticate(eve, address)
+        with pytest.raises(TooManyRequests, match="More than 5 requests in"):
+            authenticator.authenticate(eve, "10.0.0.1")
+        for _ in range(5):  # a member does not share
+            authenticator.authenticate(bearer(SECRETS["ana"]), "192.0.2.1")
+        now[0] += 60
+        assert authenticator.authenticate(eve, "2001:db8::1").name == "eve"
+
     def test_wrong_tokens_share_one_rate_limit(self) -> None:
         settings = HttpSettings(
             tokens=(Token(name="ana", secret=SECRETS["ana"]),), requests_per_minute=1

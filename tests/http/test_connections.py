@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx2
 import pytest
 
 from tertulia import aio
@@ -254,3 +255,28 @@ def test_token_has_a_limit_of_streams(tmp_path: Path) -> None:
             assert int(refused.headers["retry-after"]) >= 1
         with server.client("bob") as bob, bob.stream("GET", "/web/b/events") as own:
             assert own.status_code == 200
+
+
+def test_address_cannot_use_up_the_streams_of_a_token_that_many_share(tmp_path: Path) -> None:
+    with (
+        served_gateway(
+            tmp_path / "talk.db",
+            adapters=[WebAdapter()],
+            streams_per_address=1,
+            proxies=["127.0.0.1"],
+        ) as server,
+        ExitStack() as stack,
+    ):
+
+        def open_stream(address: str) -> httpx2.Response:
+            transport = httpx2.HTTPTransport(local_address=address)
+            client = stack.enter_context(server.client("eve", transport=transport))
+            visitor = client.post("/web/visitors").json()["visitor"]
+            headers = {"X-Visitor-Id": visitor}
+            return stack.enter_context(client.stream("GET", "/web/a/events", headers=headers))
+
+        assert open_stream("127.0.0.9").status_code == 200
+        assert open_stream("127.0.0.9").status_code == 429
+        assert open_stream("127.0.0.8").status_code == 200
+        for _ in range(2):  # only the proxy is known, not who is behind it
+            assert open_stream("127.0.0.1").status_code == 200

@@ -56,7 +56,7 @@ class Api:
         self.repeated = RepeatedRequests()
         self.choices = RecentChoices()
         self.refusals = RefusalDelay(settings.refusal_seconds)
-        self.streams = StreamLimit(settings.streams_per_token)
+        self.streams = StreamLimit(settings.streams_per_token, settings.streams_per_address)
         self.responder = Responder(gateway.pipeline, wait=settings.wait_seconds)
         gateway.pipeline.token_roles = settings.token_roles
         self.metrics = health.PrometheusMetrics()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import ipaddress
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -18,11 +19,13 @@ from tertulia.core.session import Session
 from tertulia.core.source import Source
 from tertulia.errors import AccessDenied, Error, NotFound
 from tertulia.gateway.access import TOKEN_PLATFORMS
-from tertulia.http.settings import NO_TOKEN, HttpSettings, Token
+from tertulia.gateway.rate_brake import RateBrake
+from tertulia.http.settings import NO_TOKEN, HttpSettings, Token, normalize_address
 from tertulia.records.people import ROLES, Role
 
 API = "api"
 WEB = "web"
+_MINUTE = 60
 
 
 class Unauthorized(Error):
@@ -39,10 +42,15 @@ class TooManyRequests(Error):
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """The name and the role of the token that a request was made with."""
+    """The name and the role of the token that a request was made with.
+
+    A guest's token is shared by many, so that their `address` has limits of its own; it is None for
+    others, and if only the address of a proxy is known.
+    """
 
     name: str
     role: Role
+    address: str | None = None
 
     @property
     def is_owner(self) -> bool:
@@ -80,8 +88,10 @@ class Authenticator:
         self._rate = settings.requests_per_minute
         self._now = now
         self._buckets: dict[str, tuple[float, float]] = {}
+        self._addresses = RateBrake(settings.requests_per_address, _MINUTE, now)
+        self._proxies = frozenset(map(normalize_address, settings.proxies))
 
-    def authenticate(self, headers: Mapping[str, str]) -> Caller:
+    def authenticate(self, headers: Mapping[str, str], address: str = "") -> Caller:
         """Return the caller that sent these headers; raise if the token or the rate is wrong.
 
         Raises `Unauthorized`, `TooManyRequests`, or (without tokens) `AccessDenied` for a request
@@ -101,7 +111,13 @@ class Authenticator:
             raise Unauthorized(
                 "The token is missing or unknown.", hint="Send: Authorization: Bearer TOKEN"
             )
-        return self._limited(Caller(matching.name, matching.role))
+        return self._limited(self.caller_of(matching, address))
+
+    def caller_of(self, token: Token, address: str) -> Caller:
+        """Return the caller with this token at an address."""
+        normal = normalize_address(address)
+        is_known = token.role == "guest" and normal and normal not in self._proxies
+        return Caller(token.name, token.role, _network_of(normal) if is_known else None)
 
     def count_stranger(self) -> None:
         """Count a request without a token; raise `TooManyRequests` if there are too many."""
@@ -109,7 +125,7 @@ class Authenticator:
 
     def count_ticket(self, caller: Caller) -> None:
         """Count a stream that is opened with a ticket; raise `TooManyRequests` if too many are."""
-        self._count_request(caller.name)
+        self._limited(caller)
 
     def count_browser(self, caller: Caller) -> None:
         """Count a request of a signed-in browser; raise `TooManyRequests` if there are too many.
@@ -119,6 +135,15 @@ class Authenticator:
         self._count_request(f"console/{caller.name}")
 
     def _limited(self, caller: Caller) -> Caller:
+        """Count a request; one that its address may not make does not count for its token."""
+        address = caller.address
+        if address is not None and not self._addresses.allows(f"{caller.name}/{address}"):
+            raise TooManyRequests(
+                f"More than {self._settings.requests_per_address} requests of one address in a"
+                " minute.",
+                hint="Wait as long as Retry-After says, then send fewer requests.",
+                retry_after=_MINUTE,
+            )
         self._count_request(caller.name)
         return caller
 
@@ -206,6 +231,15 @@ def _refuse_other_sites(headers: Mapping[str, str], settings: HttpSettings) -> N
             "Requests of other sites are refused while the server has no tokens.",
             hint="Use 127.0.0.1 or localhost, or configure a token.",
         )
+
+
+def _network_of(address: str) -> str:
+    """Return an IPv4 address, or the /64 network of an IPv6 address, which one customer has."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    return address if parsed.version == 4 else str(ipaddress.ip_network((parsed, 64), strict=False))
 
 
 def _digest(secret: str) -> bytes:

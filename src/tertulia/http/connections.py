@@ -10,7 +10,6 @@ cannot keep others out; only if every connection is answering a request, the new
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 from collections import Counter
 from typing import Any, Final
@@ -20,7 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from tertulia.core.backoff import JITTER
 from tertulia.http.encoding import encode_json
 from tertulia.http.errors import ErrorBody, ErrorDetail
-from tertulia.http.settings import HttpSettings
+from tertulia.http.settings import HttpSettings, normalize_address
 
 log = logging.getLogger("tertulia.http")
 
@@ -40,7 +39,7 @@ class ConnectionTable:
         self.limit = limit if descriptors is None else max(1, min(limit, descriptors // 2))
         self._head_seconds = settings.head_seconds
         self._per_address = settings.connections_per_address
-        self._proxies = frozenset(map(_normalized, settings.proxies))
+        self._proxies = frozenset(map(normalize_address, settings.proxies))
         self._open: dict[LimitedProtocol, str] = {}
         self._idle: dict[LimitedProtocol, None] = {}
         self._by_address: Counter[str] = Counter()
@@ -108,7 +107,7 @@ class LimitedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.address = _normalized(self.client[0]) if self.client else ""
+        self.address = normalize_address(self.client[0]) if self.client else ""
         if self._table.add(self):
             self._start_head_timer()
             return
@@ -173,16 +172,6 @@ class LimitedProtocol(H11Protocol):
         self.transport.close()
         if self._cut_off_timer is None:
             self._cut_off_timer = self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
-
-
-def _normalized(address: str) -> str:
-    """Return an address in its shortest form, so that two ways to write it count as the same."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    mapped = getattr(parsed, "ipv4_mapped", None)
-    return str(mapped or parsed)
 
 
 def _response(status: str, detail: ErrorDetail) -> bytes:

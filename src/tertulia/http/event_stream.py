@@ -29,31 +29,40 @@ def format_event(data: Any, *, name: str | None = None, id: str | None = None) -
 
 
 class StreamLimit:
-    """Counts the open streams of each token."""
+    """Counts the open streams of each token, and of the addresses of those that many share."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, address_limit: int) -> None:
         self._limit = limit
-        self._open: Counter[str] = Counter()
+        self._address_limit = address_limit
+        self._open: Counter[tuple[str, str | None]] = Counter()
 
-    def check(self, name: str) -> None:
-        """Raise `TooManyRequests` if this token may open no further stream."""
-        if self._open[name] >= self._limit:
+    def check(self, name: str, address: str | None = None) -> None:
+        """Raise `TooManyRequests` if this token, or the address, may open no further stream."""
+        if self._open[name, None] >= self._limit:
             raise TooManyRequests(
                 f"This token has {self._limit} streams open.",
                 hint="Close some, or raise streams_per_token.",
                 retry_after=_RETRY_SECONDS,
             )
+        if address is not None and self._open[name, address] >= self._address_limit:
+            raise TooManyRequests(
+                f"This address has {self._address_limit} streams open.",
+                hint="Close some, or raise streams_per_address.",
+                retry_after=_RETRY_SECONDS,
+            )
 
     @contextmanager
-    def open(self, name: str) -> Iterator[None]:
+    def open(self, name: str, address: str | None = None) -> Iterator[None]:
         """Count a stream for the time of the block."""
-        self._open[name] += 1
+        keys = {(name, None), (name, address)}
+        self._open.update(keys)
         try:
             yield
         finally:
-            self._open[name] -= 1
-            if not self._open[name]:
-                del self._open[name]
+            self._open.subtract(keys)
+            for key in keys:
+                if not self._open[key]:
+                    del self._open[key]
 
 
 class EventStream(Response):

@@ -197,7 +197,7 @@ def _prepare(call: ApiCall, conversation: ClientConversation,
 
 
 def _start_stream(call: ApiCall, prepared: _PreparedTurn) -> StreamedTurn:
-    call.api.streams.check(call.caller.name)
+    call.api.streams.check(call.caller.name, call.caller.address)
     ping = call.api.settings.ping_seconds
     is_named = prepared.message.is_named
     return StreamedTurn(call.api.responder, prepared.request, is_named=is_named, ping=ping)

@@ -63,7 +63,7 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
             events,
             seconds=self.api.settings.stream_seconds,
             headers=headers,
-            counted=self.api.streams.open(self.caller.name),
+            counted=self.api.streams.open(self.caller.name, self.caller.address),
         )
 
     def number(self, noun: str, listing: str) -> int:
@@ -146,7 +146,7 @@ async def _read_call(api: Api, operation: Operation, request: Request) -> ApiCal
     if operation.role is None:
         caller = Caller("nobody", "guest")
     else:
-        caller = api.authenticator.authenticate(request.headers)
+        caller = api.authenticator.authenticate(request.headers, address_of(request))
         caller.require_role(operation.role)
     query = body = None
     if operation.query is not None:
@@ -163,6 +163,11 @@ async def _read_call(api: Api, operation: Operation, request: Request) -> ApiCal
         query=query,
         body=body,
     )
+
+
+def address_of(request: Request) -> str:
+    """Return the address a request came from, behind a proxy that which the proxy names."""
+    return request.client.host if request.client else ""
 
 
 async def read_body(

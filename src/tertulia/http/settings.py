@@ -103,13 +103,16 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     connections           how many connections may be open; never more than half of the descriptors
                           that the process may open
     connections_per_address  how many of them may come from one address
-    proxies               addresses that connect for many people, to which that limit does not apply
+    proxies               addresses that connect for many people, to which no limit of an address
+                          applies; who is behind them is read from X-Forwarded-For
     streams_per_token     how many event streams one token may have open
+    streams_per_address   how many of those of a guest's token may come from one address
     max_body              the largest request body in bytes
     guest_body            the same for tokens with the role guest
     open_body             the same for requests without a token (/webhook, /platforms)
     requests_per_minute   how many requests one token may make in a minute, and as many again its
                           signed-in browsers
+    requests_per_address  how many of those of a guest's token may come from one address
     refusal_seconds       how long a request beyond a limit waits for its refusal, so that a client
                           that does not slow down by itself is slowed down
     head_seconds          how long the head of a request may take to arrive
@@ -129,10 +132,12 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     connections_per_address: Annotated[int, Meta(ge=1)] = 200
     proxies: tuple[str, ...] = ("127.0.0.1", "::1")
     streams_per_token: Annotated[int, Meta(ge=1)] = 200
+    streams_per_address: Annotated[int, Meta(ge=1)] = 50
     max_body: Annotated[int, Meta(ge=1024)] = 8_388_608
     guest_body: Annotated[int, Meta(ge=1024)] = 65_536
     open_body: Annotated[int, Meta(ge=1024)] = 1_048_576
     requests_per_minute: Annotated[int, Meta(ge=1)] = 240
+    requests_per_address: Annotated[int, Meta(ge=1)] = 60
     refusal_seconds: Annotated[float, Meta(ge=0)] = 1.0
     head_seconds: float = 10.0
     read_seconds: float = 30.0
@@ -143,9 +148,10 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in (
-            "connections", "connections_per_address", "streams_per_token", "max_body", "guest_body",
-            "open_body", "requests_per_minute", "head_seconds", "read_seconds", "wait_seconds",
-            "stream_seconds", "ping_seconds", "drain_seconds",
+            "connections", "connections_per_address", "streams_per_token", "streams_per_address",
+            "max_body", "guest_body", "open_body", "requests_per_minute", "requests_per_address",
+            "head_seconds", "read_seconds", "wait_seconds", "stream_seconds", "ping_seconds",
+            "drain_seconds",
         ):  # fmt: skip
             if not getattr(self, name) > 0:
                 raise ConfigError(
@@ -212,6 +218,16 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def normalize_address(address: str) -> str:
+    """Return an address in its shortest form, so that two ways to write it count as the same."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return str(mapped or parsed)
 
 
 def _refuse_repeated(field: str, values: list[str]) -> None:

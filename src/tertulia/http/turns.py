@@ -56,7 +56,7 @@ async def say(call: ApiCall) -> Response:
         name = MessageName(message_id, is_named)
         reply = await reply_to(call.api.responder, request, name, call.request)
         return json_response(_turn_reply(reply, conversation.id))
-    call.api.streams.check(call.caller.name)
+    call.api.streams.check(call.caller.name, call.caller.address)
     turn = StreamedTurn(call.api.responder, request, is_named=is_named, ping=settings.ping_seconds)
     await turn.wait_for_first_event()
     return call.stream(_events(turn, conversation.id))

@@ -22,7 +22,7 @@ from tertulia.errors import ConfigError, NotFound
 from tertulia.http import conversation_id, stream_ticket
 from tertulia.http.auth import WEB, Caller, Unauthorized
 from tertulia.http.event_stream import PING, EventStream, format_event
-from tertulia.http.routing import ApiCall, Operation
+from tertulia.http.routing import ApiCall, Operation, address_of
 from tertulia.http.stream_ticket import StreamTicket
 from tertulia.platforms.base import Incoming, StreamUpdate
 from tertulia.platforms.web import PageStream, WebAdapter
@@ -136,7 +136,7 @@ async def read_stream(call: ApiCall) -> EventStream:
         raise Unauthorized(
             "The ticket is unknown or has expired.", hint="POST /web/CHAT/tickets makes a new one."
         )
-    caller = Caller(token.name, token.role)
+    caller = api.authenticator.caller_of(token, address_of(call.request))
     api.authenticator.count_ticket(caller)
     query: StreamQuery = call.query
     last = call.request.headers.get(LAST_EVENT) or query.last
@@ -146,7 +146,7 @@ async def read_stream(call: ApiCall) -> EventStream:
 
 def _stream(call: ApiCall, source: Source, last_event_id: str | None) -> EventStream:
     adapter = _require_adapter(call)
-    call.api.streams.check(call.caller.name)
+    call.api.streams.check(call.caller.name, call.caller.address)
     page = _Page(call, adapter, source, last_event_id)
     return call.stream(page.events(call.api.settings.ping_seconds))
 
