@@ -11,9 +11,10 @@ of the two tables, so whoever reads both at one moment has all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, time, timedelta, tzinfo
-from operator import sub
+from itertools import groupby
+from operator import add, itemgetter, sub
 from typing import Final, Literal, NamedTuple
 
 from tertulia.core.clock import Clock
@@ -28,7 +29,7 @@ Kind = Literal["all", "model", "platform", "person", "detail"]
 
 # A call may be entered a little after its time, and a clock of another machine may be behind.
 _OPEN_QUARTERS: Final = 2
-_QUARTERS_PER_STEP: Final = 8
+_ROWS_PER_STEP: Final = 100  # some milliseconds
 _LANE: Final = "usage totals"
 
 _NAMES: Final = (
@@ -75,8 +76,8 @@ class RunningTotals:
         before = to_micros(self._clock.now()) // QUARTER_HOUR - _OPEN_QUARTERS + 1
         if steps is not None and before == self._complete_before:
             return True
-        params = {"before": before, "limit": _QUARTERS_PER_STEP}
-        while self._db.query("usage_sums_quarters", params):
+        params = {"before": before, "limit": _ROWS_PER_STEP}
+        while self._db.query("usage_sums_any_before", {"before": before}):
             if steps is not None:
                 if steps == 0:
                     return False
@@ -88,30 +89,34 @@ class RunningTotals:
 
 def _move(tx: Transaction, params: dict[str, int]) -> None:
     _, last = read_span(tx) or (0, FIRST_QUARTER)
-    for (quarter,) in tx.all("usage_sums_quarters", params):
-        totals: dict[Group, list[int]] = {}
-        for platform, person, model, *counts, cost, certainty in tx.all(
-            "usage_sums_take", {"quarter": quarter}
-        ):
-            known = [certainty == number for number in range(3)]
-            added = (*counts, cost or 0, cost is not None, *known)
-            for group in (
-                Group("all", ""),
-                Group("model", model),
-                Group("platform", platform),
-                Group("person", person),
-                Group("detail", person, platform, model),
-            ):
-                before = totals.get(group, _ZERO)
-                totals[group] = [old + new for old, new in zip(before, added, strict=True)]
-        rows = [
+    rows = sorted(tx.all("usage_sums_take", params))
+    for quarter, of_quarter in groupby(rows, itemgetter(0)):
+        totals = _add_up(of_quarter)
+        changes = [
             {**group._asdict(), "quarter": quarter, **dict(zip(_NAMES, total, strict=True))}
             for group, total in totals.items()
         ]
         tx.many("usage_group_put", [group._asdict() for group in totals])
-        tx.many("usage_running_add", rows)
+        tx.many("usage_running_add", changes)
         if quarter < last:  # there are later totals
-            tx.many("usage_running_shift", rows)
+            tx.many("usage_running_shift", changes)
+
+
+def _add_up(rows: Iterable[Row]) -> dict[Group, Row]:
+    """Return what rows of one quarter add to the total of each group."""
+    totals: dict[Group, Row] = {}
+    for _, platform, person, model, *counts, cost, certainty in rows:
+        known = [certainty == number for number in range(3)]
+        added = (*counts, cost or 0, int(cost is not None), *map(int, known))
+        for group in (
+            Group("all", ""),
+            Group("model", model),
+            Group("platform", platform),
+            Group("person", person),
+            Group("detail", person, platform, model),
+        ):
+            totals[group] = tuple(map(add, totals.get(group, _ZERO), added))
+    return totals
 
 
 def read_usage(

@@ -98,14 +98,17 @@ from (
 group by group_id, quarter
 window totals as (partition by group_id order by quarter)
 
--- name: usage_sums_quarters
-select distinct quarter from usage_sums where quarter < :before order by quarter limit :limit
+-- name: usage_sums_any_before
+select quarter from usage_sums where quarter < :before limit 1
 
 -- name: usage_sums_take
--- The rows of a quarter, which are added to the running totals.
-delete from usage_sums where quarter = :quarter
-returning platform, person, model, calls, input, output, cache_read, cache_write, reasoning, cost,
-    certainty
+-- Some rows of the oldest quarters, which are added to the running totals.
+delete from usage_sums where (quarter, platform, person, model) in (
+    select quarter, platform, person, model from usage_sums where quarter < :before
+    order by quarter, platform, person, model limit :limit
+)
+returning quarter, platform, person, model, calls, input, output, cache_read, cache_write, reasoning,
+    cost, certainty
 
 -- name: usage_group_put
 insert into usage_groups (kind, name, platform, model)
