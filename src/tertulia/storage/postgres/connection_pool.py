@@ -2,7 +2,8 @@
 
 To take a connection out of the pool and to put it back took a sixth of the processor time of a
 turn. So a few of them are not put back, and the next caller takes one from a list. Everything else
-is the pool's: opening, replacing lost ones, callers that wait, closing those that nobody needs.
+is the pool's: opening, replacing lost ones, callers that wait, closing those that nobody needs
+(decision 0056).
 """
 
 from __future__ import annotations
