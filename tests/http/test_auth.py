@@ -83,6 +83,7 @@ def send(client: httpx2.Client, operation: Operation, session_id: str) -> httpx2
         code="AAAA2222",
         seq=1,
         number=0,
+        ticket="AAAA",
     )
     params = QUERIES.get(operation.name)
     body = BODIES.get(operation.name)

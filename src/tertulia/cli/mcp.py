@@ -29,10 +29,11 @@ _OWN_ADDRESS = "http://127.0.0.1/mcp"  # of the application in this process
 @click.group(cls=CommandGroup, invoke_without_command=True, no_args_is_help=False)
 @click.pass_context
 def mcp(ctx: click.Context) -> None:
-    """Serve the store to an MCP client on standard input and output, or manage MCP servers.
+    """Serve the store to an MCP client, or manage MCP servers.
 
-    Without a command, this process is itself a gateway without platforms, with the rights of the
-    owner; `tertulia mcp serve` passes everything on to a gateway that runs.
+    Without a command it speaks on standard input and output: this process is itself a gateway
+    without platforms, with the rights of the owner. `tertulia mcp serve` passes everything on to a
+    gateway that runs.
     """
     if ctx.invoked_subcommand is not None:
         return
