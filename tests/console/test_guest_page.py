@@ -18,7 +18,7 @@ from tests.http.served_gateway import SECRETS
 from tests.http.server_process import ROOT
 
 # The parts of the documentation that people copy into their own pages.
-SNIPPETS: Final = re.findall(
+SNIPPETS: Final[list[str]] = re.findall(
     r"```html\n(.*?)```", (ROOT / "docs" / "console.md").read_text("utf-8"), re.DOTALL
 )
 DOCUMENTED: Final = "https://bot.example.com"

@@ -34,7 +34,12 @@ def test_sums_of_models_are_those_of_their_days(tmp_path: Path) -> None:
     clock = FakeClock(datetime(2026, 3, 1, 12, tzinfo=UTC))
     with tertulia.open(tmp_path / "talk.db", clock=clock) as store:
         session = store.sessions.open(Source("telegram", "1", user_id="1"))
-        costs = {"a": [0.5, 0.25], "b": [None, 0.1], "c": [None, None], "d": [0.0, 0.0]}
+        costs: dict[str, list[float | None]] = {
+            "a": [0.5, 0.25],
+            "b": [None, 0.1],
+            "c": [None, None],
+            "d": [0.0, 0.0],
+        }
         for day in range(2):
             for model, prices in costs.items():
                 price = prices[day]
