@@ -116,14 +116,10 @@ class CliCommand(click.Command):
         return super().get_short_help_str(_MAX_SENTENCE_LENGTH)
 
 
-class CommandGroup(click.Group):
+class CommandGroup(CliCommand, click.Group):
     """A group of commands for one noun, with the shared options."""
 
     command_class = CliCommand
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.params += _shared_options()
 
 
 def _shared_options() -> list[click.Parameter]:
