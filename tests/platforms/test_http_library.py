@@ -7,7 +7,12 @@ import logging
 import pytest
 
 from tertulia.errors import ConfigError
-from tertulia.platforms.http_library import load_library, new_client, new_timeout
+from tertulia.platforms.http_library import (
+    load_library,
+    may_get_credentials,
+    new_client,
+    new_timeout,
+)
 
 
 def test_missing_module_is_named_with_the_way_to_get_it() -> None:
@@ -42,3 +47,23 @@ def test_client_and_timeout() -> None:
     assert (timeout.read, timeout.connect) == (30, 10)
     client = new_client(library, "http://127.0.0.1:1", {"Host": "localhost"})
     assert client.headers["Host"] == "localhost"
+
+
+@pytest.mark.parametrize(
+    ("url", "is_allowed"),
+    [
+        ("https://files.example.com/a", True),
+        ("https://example.com/a", True),
+        ("http://files.example.com/a", False),
+        ("https://files.example.com.evil.org/a", False),
+        ("https://notexample.com/a", False),
+        ("http://127.0.0.1:8080/a", True),
+        ("https://127.0.0.1/a", False),
+        ("ftp://127.0.0.1/a", False),
+        ("https://[files.example.com/a", False),
+        ("", False),
+    ],
+)
+def test_credentials_go_only_to_hosts_of_the_platform(url: str, is_allowed: bool) -> None:
+    base_url = "http://127.0.0.1:9999"
+    assert may_get_credentials(url, base_url, ("example.com",)) is is_allowed

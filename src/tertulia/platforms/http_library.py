@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
+from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from tertulia.errors import ConfigError
@@ -64,3 +65,19 @@ def new_client(library: Any, base_url: str, headers: Mapping[str, str] | None = 
 def new_timeout(library: Any, seconds: float) -> Any:
     """Return the limits of a request that may take so long after it is connected."""
     return library.Timeout(seconds, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS)
+
+
+def may_get_credentials(url: str, base_url: str, hosts: Sequence[str]) -> bool:
+    """Return whether the address of a file may be asked with the credentials of a platform.
+
+    It may if it is on the host of `base_url`, or below one of `hosts` and encrypted.
+    """
+    try:
+        address, base = urlsplit(url), urlsplit(base_url)
+        host = address.hostname or ""
+    except ValueError:
+        return False
+    if host == base.hostname:
+        return address.scheme == base.scheme
+    is_known = any(host == name or host.endswith(f".{name}") for name in hosts)
+    return is_known and address.scheme == "https"

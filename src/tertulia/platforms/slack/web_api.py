@@ -14,7 +14,6 @@ import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from tertulia.errors import (
     AccountProblem,
@@ -25,7 +24,13 @@ from tertulia.errors import (
     Refused,
     TooLarge,
 )
-from tertulia.platforms.http_library import MAX_SENDS, load_library, new_client, new_timeout
+from tertulia.platforms.http_library import (
+    MAX_SENDS,
+    load_library,
+    may_get_credentials,
+    new_client,
+    new_timeout,
+)
 
 if TYPE_CHECKING:
     import httpx2
@@ -149,7 +154,7 @@ class WebApi:
     async def download(self, url: str, media_type: str | None) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of a file; raise `Refused` if there is a page instead of the file."""
         library = import_library()
-        if not self._is_file_address(url):
+        if not may_get_credentials(url, self._base_url, _FILE_HOSTS):
             # The token must not go to the address of another service.
             raise Refused("The file is not kept by Slack.", hint="Open its link instead.")
         problem: PlatformError | None = None
@@ -183,17 +188,6 @@ class WebApi:
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
-
-    def _is_file_address(self, url: str) -> bool:
-        try:
-            address, base = urlsplit(url), urlsplit(self._base_url)
-            host = address.hostname or ""
-        except ValueError:
-            return False
-        if host == base.hostname:
-            return address.scheme == base.scheme
-        is_slack = any(host == name or host.endswith(f".{name}") for name in _FILE_HOSTS)
-        return is_slack and address.scheme == "https"
 
     async def _call(
         self, method: str, parameters: Mapping[str, Any], token: str, seconds: float

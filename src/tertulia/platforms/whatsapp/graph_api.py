@@ -12,7 +12,6 @@ import logging
 import re
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from tertulia.errors import (
     AccountProblem,
@@ -23,7 +22,13 @@ from tertulia.errors import (
     Refused,
     TooLarge,
 )
-from tertulia.platforms.http_library import MAX_SENDS, load_library, new_client, new_timeout
+from tertulia.platforms.http_library import (
+    MAX_SENDS,
+    load_library,
+    may_get_credentials,
+    new_client,
+    new_timeout,
+)
 
 if TYPE_CHECKING:
     import httpx2
@@ -118,7 +123,7 @@ class GraphApi:
     async def download(self, url: str) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of a file by its address, which expires after five minutes."""
         library = import_library()
-        if not self._is_file_address(url):
+        if not may_get_credentials(url, self._base_url, _FILE_HOSTS):
             # The token must not go to another server.
             raise Refused("The file is not kept by WhatsApp.", hint="It cannot be fetched.")
         problem: PlatformError | None = None
@@ -142,17 +147,6 @@ class GraphApi:
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
-
-    def _is_file_address(self, url: str) -> bool:
-        try:
-            address, base = urlsplit(url), urlsplit(self._base_url)
-            host = address.hostname or ""
-        except ValueError:
-            return False
-        if host == base.hostname:
-            return address.scheme == base.scheme
-        is_meta = any(host == name or host.endswith(f".{name}") for name in _FILE_HOSTS)
-        return is_meta and address.scheme == "https"
 
     async def _call(
         self,
