@@ -118,6 +118,10 @@ class IncomingScene(ABC):
         """Tell the server the address of the gateway, if it calls it."""
         return
 
+    def finish(self) -> None:
+        """Wait until the server calls the gateway no more, before the gateway is stopped."""
+        return
+
     @property
     def texts(self) -> list[str]:
         return list(self.server.texts)  # type: ignore[attr-defined]
@@ -422,6 +426,9 @@ class SlackEventsScene(SlackScene):
     def connect(self, url: str) -> None:
         self.server.http_target = f"{url}/platforms/slack"
 
+    def finish(self) -> None:
+        self.server.wait_settled()
+
 
 class WhatsAppScene(IncomingScene):
     name = "whatsapp"
@@ -446,6 +453,9 @@ class WhatsAppScene(IncomingScene):
 
     def connect(self, url: str) -> None:
         self.server.webhook = f"{url}/platforms/whatsapp"
+
+    def finish(self) -> None:
+        self.server.wait_accepted()
 
     def update(self, text: str, **fields: Any) -> Any:
         if "image" in fields:

@@ -261,6 +261,7 @@ def played(
             played = PlayedScene(scene, collector.bugs)
             played.wait_listening()
             yield played
+            scene.finish()
             with gateway.store() as store:
                 assert store.check() == []
     logger.removeHandler(collector)
