@@ -87,3 +87,8 @@ def test_hints_name_the_program_as_it_can_be_started(
     monkeypatch.setattr("sys.argv", [str(tmp_path / started)])
     monkeypatch.setattr("shutil.which", lambda _: on_path and str(tmp_path / on_path))
     assert program_name() == name
+
+
+def test_program_that_was_imported_has_its_usual_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["-c"])
+    assert program_name() == "tertulia"

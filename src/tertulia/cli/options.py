@@ -171,6 +171,8 @@ def _set_no_color(ctx: click.Context, param: click.Parameter, value: bool) -> No
 def program_name() -> str:
     """Return the name under which this program can be started again from this folder."""
     path = sys.argv[0]
+    if path in ("", "-", "-c"):  # a program text that Python was given has imported it
+        return "tertulia"
     if os.path.basename(path) == "__main__.py":
         return "python -m tertulia"
     name = os.path.basename(path)

@@ -424,7 +424,7 @@ class TestPlain:
 
             await adapter.listen(receive)
             assert out.getvalue() == (
-                "You: Tool weather\nAgent: **Sunny.**\n\nWaiting for the answer.\nYou: "
+                "You: Tool weather\nAgent: **Sunny.**\n\nWaiting for the answer.\nYou: \n"
             )
             assert not set(map(chr, range(32))) & set(out.getvalue()) - {"\n"}
 
