@@ -73,7 +73,7 @@ def legal_transcripts(draw: st.DrawFn) -> list[Body]:
                     ids, draw(st.lists(st.sampled_from(["{}", '{"at": [1, "x"]}']))), strict=False
                 )
             ] or [
-                {"id": next(ids), "type": "function", "function": {"name": "f", "arguments": "1"}}
+                {"id": next(ids), "type": "function", "function": {"name": "f", "arguments": "{}"}}
             ]
             step: Body = {"role": "assistant", "tool_calls": calls}
             if draw(st.booleans()):

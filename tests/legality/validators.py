@@ -49,14 +49,14 @@ def _check_json(messages: Messages) -> Iterator[str]:
         yield "it contains a NUL, at which some servers cut the prompt"
 
 
-def _is_json(text: object) -> bool:
+def _is_object(text: object) -> bool:
+    """Return whether a text is a JSON object: some servers refuse other arguments of a call."""
     if not isinstance(text, str):
         return False
     try:
-        json.loads(text, parse_constant=_refuse_constant)
+        return isinstance(json.loads(text, parse_constant=_refuse_constant), dict)
     except (ValueError, RecursionError):
         return False
-    return True
 
 
 def _refuse_constant(name: str) -> None:
@@ -189,7 +189,7 @@ def _chat_calls(calls: Any, seen: set[str], where: str) -> Iterator[str]:
             yield f"{where}: call of type {call.get('type')!r}"
         if not isinstance(function, dict) or not _is_name(function.get("name")):
             yield f"{where}: function {function!r}"
-        elif not _is_json(function.get("arguments")):
+        elif not _is_object(function.get("arguments")):
             yield f"{where}: arguments {function.get('arguments')!r}"
         else:
             yield from _extra(function, "name arguments", where)
@@ -207,7 +207,7 @@ def responses(items: Messages) -> Iterator[str]:
         if kind == "function_call":
             yield from _extra(item, "type call_id name arguments", where)
             yield from _new_call_id(item.get("call_id"), called, where)
-            if not _is_name(item.get("name")) or not _is_json(item.get("arguments")):
+            if not _is_name(item.get("name")) or not _is_object(item.get("arguments")):
                 yield f"{where}: call {item!r}"
         elif kind == "function_call_output":
             yield from _extra(item, "type call_id output", where)
