@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from contextlib import suppress
 
@@ -60,5 +59,4 @@ async def _run(port: int, idle: int) -> None:
 
 
 if __name__ == "__main__":
-    os.nice(10)  # they are on other machines: their processor time is not taken from the server
     asyncio.run(_run(int(sys.argv[1]), int(sys.argv[2])))

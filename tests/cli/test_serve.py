@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import stat
@@ -83,3 +84,10 @@ def test_gateway_cannot_be_inspected(monkeypatch: pytest.MonkeyPatch) -> None:
         asyncio.run(
             serve.serve_gateway(CommandOptions(), Config(), nothing, nothing, [], terminal=None)
         )
+
+
+def test_garbage_collector_leaves_what_the_start_has_made() -> None:
+    objects = [[number] for number in range(1_000)]
+    frozen = gc.get_freeze_count()
+    serve.freeze_start()
+    assert gc.get_freeze_count() - frozen >= len(objects)

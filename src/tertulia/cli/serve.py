@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -50,6 +51,16 @@ def open_store(options: CommandOptions, config: Config) -> PendingStore:
     return aio.open(location, settings=config.store_settings)
 
 
+def freeze_start() -> None:
+    """Let the garbage collector look no more at what the start has made, which stays to the end.
+
+    A collection looks at everything else, and nobody is answered meanwhile: with all modules in it
+    one took up to 100 ms.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 async def serve_gateway(
     options: CommandOptions,
     config: Config,
@@ -79,6 +90,7 @@ async def serve_gateway(
             tasks.append(asyncio.create_task(TranscriptFollower(store, terminal).run()))
         try:
             async with _serve_http(gateway, http, config, print_text):
+                freeze_start()
                 await gateway.run()
             log.info("stopped; what was not answered yet is answered after the next start")
         finally:
