@@ -35,6 +35,7 @@ def test_answer_names_message_platform_and_session(gateway: ScriptedGateway) -> 
     assert "3 messages, 2 of them from people" in again
     assert "- user: is it raining?" in again
     assert "- assistant: You said: is it raining?" in again
+    assert again.endswith("\n\nSay “help” for what else I can show.")  # a paragraph of its own
 
 
 def test_context_command(gateway: ScriptedGateway) -> None:

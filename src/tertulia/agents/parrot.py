@@ -111,7 +111,9 @@ def _repeat(request: Request, history: Sequence[dict[str, Any]]) -> str:
         f"I was shown {counts}, and offered {_count(len(request.tools), 'tool')}.",
     ]
     if len(history) > 1:
-        lines += ["The last ones before yours:", _list_messages(history[:-1][-_LISTED_MESSAGES:])]
+        # After the empty line a new paragraph begins, which is no part of the last message.
+        messages = _list_messages(history[:-1][-_LISTED_MESSAGES:])
+        lines += ["The last ones before yours:", messages, ""]
     return "\n".join([*lines, "Say “help” for what else I can show."])
 
 
