@@ -106,8 +106,8 @@ def _add_up(rows: Iterable[Row]) -> dict[Group, Row]:
     """Return what rows of one quarter add to the total of each group."""
     totals: dict[Group, Row] = {}
     for _, platform, person, model, *counts, cost, certainty in rows:
-        known = [certainty == number for number in range(3)]
-        added = (*counts, cost or 0, int(cost is not None), *map(int, known))
+        certainties = [certainty == number for number in range(3)]
+        added = (*counts, cost or 0, int(cost is not None), *map(int, certainties))
         for group in (
             Group("all", ""),
             Group("model", model),
@@ -127,8 +127,8 @@ def read_usage(
     Groups that used nothing in between are left out.
     """
     quarters = [*starts, end]
-    asked = [quarter for quarter in quarters if quarter > FIRST_QUARTER]
-    params = {"kind": kind, "name": name, "quarters": to_json(asked)}
+    limits = [quarter for quarter in quarters if quarter > FIRST_QUARTER]
+    params = {"kind": kind, "name": name, "quarters": to_json(limits)}
     totals: dict[tuple[str, str, str], dict[int, Row]] = {}
     for group_name, platform, model, quarter, *total in tx.all("usage_running_at", params):
         totals.setdefault((group_name, platform, model), {})[quarter] = tuple(total)
