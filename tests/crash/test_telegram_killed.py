@@ -102,7 +102,9 @@ def test_drained_gateway_leaves_nothing_unknown(where: str) -> None:
         with node(where, server) as child:
             server.wait_sent(3)
             drain(child)
+        polls = server.polls
         with node(where, server) as child:
+            server.wait(lambda: server.polls > polls)  # it handles signals by then
             states = wait_settled(where, server, 20)
             drain(child)
         assert Counter(server.texts) == {f"re m{number}": 1 for number in range(20)}
@@ -126,7 +128,9 @@ def kill_at_random(where: str, kills: int, seed: int) -> None:
                     time.sleep(0.005)
                 child.kill()
                 assert child.wait(PATIENCE) == -9
+        polls = server.polls
         with node(where, server) as child:
+            server.wait(lambda: server.polls > polls)  # it handles signals by then
             states = wait_settled(where, server, messages)
             drain(child)
         texts = Counter(server.texts)
