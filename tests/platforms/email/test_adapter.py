@@ -26,6 +26,7 @@ from tertulia.errors import (
 from tertulia.platforms.base import Outgoing, Passed, Update
 from tertulia.platforms.email import adapter as adapter_module
 from tertulia.platforms.email import imap as imap_module
+from tertulia.platforms.email import smtp as smtp_module
 from tertulia.platforms.email import wire as wire_module
 from tertulia.platforms.email.adapter import EmailAdapter
 from tertulia.testing.adapter_contract import AdapterContract, AdapterFixture, SendFailure
@@ -182,11 +183,21 @@ def test_silent_connection_is_dropped(mail: MailServers, monkeypatch: pytest.Mon
     """Deaf for hours while the status said connected: IDLE ends, and its end must be answered."""
     monkeypatch.setattr(adapter_module, "_IDLE_SECONDS", 0.2)
     monkeypatch.setattr(imap_module, "REPLY_SECONDS", 5.0)
+    entered: list[float] = []
+    wait_line = wire_module.Wire.wait_line
+
+    async def note_wait(wire: wire_module.Wire, seconds: float) -> bytes | None:
+        entered.append(seconds)
+        return await wait_line(wire, seconds)
+
+    monkeypatch.setattr(wire_module.Wire, "wait_line", note_wait)
     with LossyLine(mail.dovecot.port) as line:
 
         async def act(listener: Listener, address: str) -> None:
             await asyncio.to_thread(mail.write, address, "before")
             await listener.wait_texts("before")
+            waits = len(entered)
+            await listener.until(lambda: len(entered) > waits)
             line.silence()
             await asyncio.to_thread(mail.write, address, "after")
             await listener.until(lambda: "after" in listener.texts)
@@ -229,7 +240,14 @@ def test_server_without_idle_is_asked_from_time_to_time(
     listen(mail, act)
 
 
-def test_new_numbers_of_the_folder_lose_nothing(mail: MailServers) -> None:
+@pytest.mark.parametrize(
+    ("more_validity", "last_uid"),
+    [(7, 500), (7, 0), (0, 500)],
+    ids=["other numbers", "other numbers from 1", "the same numbering from 1"],
+)
+def test_new_numbers_of_the_folder_lose_nothing(
+    mail: MailServers, more_validity: int, last_uid: int
+) -> None:
     """A restored backup has another UIDVALIDITY, and other UIDs."""
     address = mail.add_mailbox()
     listener = Listener(new_adapter(mail, address))
@@ -239,9 +257,10 @@ def test_new_numbers_of_the_folder_lose_nothing(mail: MailServers) -> None:
         await asyncio.to_thread(mail.write, address, "before")
         await listener.wait_texts("before")
         await listener.stop()
-        validity, uid, moment = str(listener.adapter.cursor).split(":")
+        validity, _, moment = str(listener.adapter.cursor).split(":")
         # As if the last mail were an hour old: nothing older is handed over again.
-        listener.adapter.cursor = f"{int(validity) + 7}:{int(uid) + 500}:{int(moment) + 3600}"
+        before = f"{int(validity) + more_validity}:{last_uid}:{int(moment) + 3600}"
+        listener.adapter.cursor = before
         later = time.time() + 3700
         content = new_mail(address, "after").as_bytes(policy=SMTP)
         await asyncio.to_thread(mail.deliver, address, content, later)
@@ -251,6 +270,32 @@ def test_new_numbers_of_the_folder_lose_nothing(mail: MailServers) -> None:
         assert str(listener.adapter.cursor).split(":")[0] == validity
 
     asyncio.run(run())
+
+
+# Larger than everything that is taken of a mail at once.
+HUGE_HEADER = (
+    b"From: ana@example.com\r\nMessage-ID: <huge@example.com>\r\n"
+    + b"X-Padding: %s\r\n" % (b"x" * 900) * 10_000
+    + b"\r\nhuge"
+)
+
+
+def test_huge_header_does_not_stop_the_answers_to_it(mail: MailServers) -> None:
+    async def act(listener: Listener, address: str) -> None:
+        await asyncio.to_thread(mail.deliver, address, HUGE_HEADER)
+        await asyncio.to_thread(
+            lambda: mail.write(address, "reply", In_Reply_To="<huge@example.com>")
+        )
+        await asyncio.to_thread(mail.write, address, "after it")
+        await listener.until(lambda: "after it" in listener.texts)
+        assert "reply" in listener.texts
+        # The thread of an answer is looked up as well, and so are the newest mails.
+        other = new_adapter(mail, address)
+        message = Outgoing(delivery="d", chat_id=ANA, text="a", thread_id="<huge@example.com>")
+        await other.send(message)
+        await other.identify()
+
+    listen(mail, act)
 
 
 BAD_MAILS = [
@@ -427,7 +472,9 @@ def test_one_refused_recipient_of_a_group_does_not_stop_the_mail(mail: MailServe
     assert mail.sent[0].recipients == [ANA]
 
 
-@pytest.mark.parametrize("chat", [None, "", "nobody", "{own}", f"{ANA},{{own}}", "a b@example.com"])
+@pytest.mark.parametrize(
+    "chat", [None, "", "nobody", "{own}", f"{ANA},{{own}}", f"{ANA},nobody", "a b@example.com"]
+)
 def test_mail_goes_only_to_addresses_of_others(mail: MailServers, chat: str | None) -> None:
     address = mail.add_mailbox()
     adapter = new_adapter(mail, address)
@@ -435,6 +482,15 @@ def test_mail_goes_only_to_addresses_of_others(mail: MailServers, chat: str | No
     with pytest.raises(Refused):
         asyncio.run(adapter.send(Outgoing(delivery="d", chat_id=target, text="hola")))
     assert mail.sent == []
+
+
+def test_lines_that_smtp_would_read_as_its_own_arrive(mail: MailServers) -> None:
+    """A line with a dot alone ends a mail; what follows would be commands."""
+    text = "first\n.\nMAIL FROM:<eve@evil.example>\n..two\n.\n\n.three"
+    adapter = new_adapter(mail, mail.add_mailbox())
+    asyncio.run(adapter.send(Outgoing(delivery="d", chat_id=ANA, text=text)))
+    (sent,) = mail.sent
+    assert sent.text == text
 
 
 def test_same_delivery_has_the_same_id(mail: MailServers) -> None:
@@ -477,9 +533,27 @@ def test_no_password_goes_to_a_server_without_encryption(
         await read(imap)
         imap.capabilities -= {"STARTTLS"}
 
-    monkeypatch.setattr(imap_module.ImapConnection, "_read_capabilities", without_tls)
-    with pytest.raises(AccountProblem, match="no encryption"):
-        asyncio.run(new_adapter(mail, mail.add_mailbox()).identify())
+    greet = smtp_module.SmtpConnection._greet
+
+    async def greet_without_tls(smtp: smtp_module.SmtpConnection) -> None:
+        await greet(smtp)
+        smtp._extensions.pop("STARTTLS", None)
+
+    adapter = new_adapter(mail, mail.add_mailbox())
+    with monkeypatch.context() as patch:
+        patch.setattr(imap_module.ImapConnection, "_read_capabilities", without_tls)
+        with pytest.raises(AccountProblem, match="IMAP server offers no encryption"):
+            asyncio.run(adapter.identify())
+    monkeypatch.setattr(smtp_module.SmtpConnection, "_greet", greet_without_tls)
+    with pytest.raises(AccountProblem, match="SMTP server offers no encryption"):
+        asyncio.run(adapter.send(Outgoing(delivery="d", chat_id=ANA, text="hola")))
+
+
+@pytest.mark.parametrize("host", ["a" * 64 + ".example", "..", "x..y"])
+def test_name_that_cannot_be_looked_up_is_unreachable(mail: MailServers, host: str) -> None:
+    adapter = new_adapter(mail, mail.add_mailbox(), imap_url=f"imap://{host}")
+    with pytest.raises(PlatformUnavailable, match="IMAP server cannot be reached"):
+        asyncio.run(adapter.identify())
 
 
 def test_password_is_in_no_error_log_or_cursor(

@@ -8,6 +8,7 @@ from email.message import EmailMessage
 from email.policy import default
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,6 +84,35 @@ def test_header_in_a_subject_stays_in_the_subject() -> None:
     message = composed(subject="hola\r\nBcc: eve@evil.example")
     assert message["Bcc"] is None
     assert message["Subject"] == "hola Bcc: eve@evil.example"
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "<a@b>\r\nBcc: eve@evil.example",
+        "<a@b>\r\n\r\nbody",
+        "no id",
+        "<a b@c>",
+        "<a@b>\0",
+        "<a\x7f>",
+    ],
+)
+def test_reference_that_is_no_id_gets_into_no_header(reference: str) -> None:
+    message = composed(references=("<first@x>", reference))
+    assert message["Bcc"] is None
+    assert message["References"] == message["In-Reply-To"] == "<first@x>"
+    assert message["To"]
+
+
+@pytest.mark.parametrize(
+    "media_type",
+    ["", "/", "a", "a/", "/b", "a/b/c", "a/b\r\nBcc: x@y", "é/ü", "a b/c", "text/plain"],
+)
+def test_file_of_any_type_is_an_attachment(media_type: str) -> None:
+    message = composed(file=("photo.png", media_type, b"\x00\xff"))
+    assert message["Bcc"] is None
+    (attachment,) = message.iter_attachments()
+    assert attachment.get_payload(decode=True) == b"\x00\xff"
 
 
 @given(st.text(min_size=1, max_size=100))

@@ -239,12 +239,17 @@ def test_bounce_settles_its_delivery(tmp_path: Path, mail: MailServers) -> None:
         await until(lambda: has_state(store, "sent"), "the delivery is sent")
         forged = bounce(address, "<made-up@example.org>")
         await asyncio.to_thread(mail.deliver, address, forged)
+        delayed = bounce(address, answer.id, action="delayed")
+        await asyncio.to_thread(mail.deliver, address, delayed)
+        await write(mail, address, "after the reports")
+        await sent(mail, 2)
+        assert not await has_state(store, "dead")
         await asyncio.to_thread(mail.deliver, address, bounce(address, answer.id))
         await until(lambda: has_state(store, "dead"), "the delivery is dead")
-        (delivery,) = (await store.outbox.find()).items
+        (delivery,) = (await store.outbox.find(state="dead")).items
         assert "5.1.1" in str(delivery.problem)
         await write(mail, address, "again")
-        assert len(await sent(mail, 2)) == 2
+        assert len(await sent(mail, 3)) == 3
 
     converse(tmp_path, mail, act)
 
@@ -253,7 +258,7 @@ async def has_state(store: aio.Store, state: Any) -> bool:
     return bool((await store.outbox.find(state=state)).items)
 
 
-def bounce(address: str, message_id: str) -> bytes:
+def bounce(address: str, message_id: str, action: str = "failed") -> bytes:
     """Return the report of a server that a mail could not be delivered."""
     lines = f"""From: MAILER-DAEMON@example.com
 To: {address}
@@ -273,7 +278,7 @@ Content-Type: message/delivery-status
 Reporting-MTA: dns; mx.example.com
 
 Final-Recipient: rfc822; {ANA}
-Action: failed
+Action: {action}
 Status: 5.1.1
 
 --b

@@ -51,6 +51,8 @@ def test_author_is_the_address_in_from(sender: str, address: str, name: str | No
         "owner@example.org)eve@evil.example",
         "owner@example.org\\@evil.example",
         "undisclosed:;",
+        "owner@example.org (<eve@evil.example>",
+        "ana@example.com " + "x" * 2000,
         "ana@example.com\r\nFrom: eve@evil.example",
         "=?utf-8?q?ana=40example.com?=",
     ],

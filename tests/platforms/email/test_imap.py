@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tertulia.platforms.email.imap import ImapConnection, encode_folder, quoted, read_tokens
+from tertulia.errors import PlatformUnavailable
+from tertulia.platforms.email.imap import (
+    MAX_LITERAL,
+    ImapConnection,
+    encode_folder,
+    quoted,
+    read_tokens,
+)
 from tertulia.platforms.email.wire import MailServerAddress, Wire
 
 
@@ -37,12 +46,44 @@ def test_any_reply_is_read(line: bytes) -> None:
 
 
 @given(st.text(max_size=50))
+@example('a"b\\c"')
+@example("a\r\nT2 LOGOUT\0")
 def test_quoted_string_is_one_token(text: str) -> None:
     clean = text.encode("utf-8", "replace").decode()
     line = quoted(clean).encode()
-    assert b"\n" not in line
+    assert not {*b"\r\n\0"} & {*line}
     (token,) = read_tokens(line)
     assert token.decode() == "".join(letter for letter in clean if letter not in "\r\n\x00")
+
+
+class _ScriptedWire:
+    """Lines and bytes of a server, without a connection."""
+
+    def __init__(self, lines: Iterable[bytes]) -> None:
+        self._lines = iter(lines)
+
+    async def write(self, data: bytes) -> None:
+        return
+
+    async def read_line(self, seconds: float) -> bytes:
+        return next(self._lines)
+
+    async def read_bytes(self, count: int) -> bytes:
+        raise AssertionError(f"{count} bytes were asked for")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [b"* 1 FETCH (BODY[] {%d}\r\n" % (MAX_LITERAL + 1)],
+        itertools.repeat(b"* 1 FETCH ()\r\n", 10**6),
+    ],
+    ids=["literal", "replies"],
+)
+def test_server_that_sends_without_end_is_left(lines: Iterable[bytes]) -> None:
+    wire: Any = _ScriptedWire(lines)
+    with pytest.raises(PlatformUnavailable):
+        asyncio.run(ImapConnection(wire).command("NOOP"))
 
 
 @pytest.mark.parametrize("moment", ["before", "at the beginning", "while it waits"])

@@ -41,6 +41,12 @@ def test_result_counts_for_the_domain_it_is_about(results: str, method: str | No
     assert read_trust([f"{OWN}; {results}"], OWN, ANA).method == method
 
 
+def test_results_after_a_comment_without_an_end_do_not_count() -> None:
+    """What a stranger wrote may stand in a comment: nobody knows where it ends."""
+    field = f"{OWN}; spf=fail (no (rule; dmarc=pass header.from=example.com"
+    assert read_trust([field], OWN, ANA).method is None
+
+
 def test_domain_above_the_sender_speaks_for_it() -> None:
     field = f"{OWN}; dkim=pass header.d=example.com"
     assert read_trust([field], OWN, "ana@mail.example.com").method == "DKIM"

@@ -46,6 +46,7 @@ from tertulia.platforms.email.headers import (
 )
 from tertulia.platforms.email.imap import CommandRefused, Folder, ImapConnection, quoted
 from tertulia.platforms.email.mailbox import (
+    HEADER_ITEM,
     BounceReport,
     ReceivedMail,
     fetch_file,
@@ -320,7 +321,7 @@ class EmailAdapter(Adapter):
         # Some programs name only the mail they reply to: it may be in the folder, with its thread.
         uids = await imap.search(f"HEADER Message-ID {quoted(references[0])}")
         for uid in uids[-1:]:
-            fields = await imap.fetch(uid, ["UID", "BODY.PEEK[HEADER]"])
+            fields = await imap.fetch(uid, ["UID", HEADER_ITEM])
             try:
                 data = (fields or {}).get("BODY[HEADER]") or b""
                 parent = read_header(parse_header(data), self._own)
@@ -412,7 +413,7 @@ class EmailAdapter(Adapter):
                 await imap.select(self._settings.folder)
                 uids = await imap.search(f"OR HEADER Message-ID {key} HEADER References {key}")
                 for uid in uids[-1:]:
-                    fields = await imap.fetch(uid, ["UID", "BODY.PEEK[HEADER]"])
+                    fields = await imap.fetch(uid, ["UID", HEADER_ITEM])
                     data = (fields or {}).get("BODY[HEADER]") or b""
                     header = read_header(parse_header(data), self._own)
                     return _Thread(header.subject, header.message_id)
@@ -474,7 +475,7 @@ class _NotStored(Exception):
 
 async def _servers(imap: ImapConnection, uid: int) -> list[str]:
     """Return the names of servers in the Authentication-Results of a mail."""
-    fields = await imap.fetch(uid, ["UID", "BODY.PEEK[HEADER]"])
+    fields = await imap.fetch(uid, ["UID", HEADER_ITEM])
     message = parse_header((fields or {}).get("BODY[HEADER]") or b"")
     results = all_fields(message, "Authentication-Results")
     words = [field.split(";")[0].split() for field in results]

@@ -24,6 +24,8 @@ _TITLE_LENGTH: Final = 60
 _MAC_BYTES: Final = 12
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _BLANKS = re.compile(r"\s+")
+_REFERENCE = re.compile(r"<[\x21-\x3b\x3d\x3f-\x7e]+>")
+_MEDIA_TYPE = re.compile(r"([a-z0-9.+-]+)/([a-z0-9.+-]+)", re.I)
 # Python ends a line at the last two as well.
 _HEADER_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
@@ -104,9 +106,10 @@ def compose(mail: MailToSend) -> bytes:
         message.add_alternative(html, subtype="html", cte="quoted-printable")
     if mail.file is not None:
         name, media_type, content = mail.file
-        main, _, sub = media_type.partition("/")
+        match = _MEDIA_TYPE.fullmatch(media_type)
+        main, sub = match.groups() if match is not None else ("application", "octet-stream")
         message.add_attachment(
-            content, maintype=main or "application", subtype=sub or "octet-stream",
+            content, maintype=main, subtype=sub,
             filename=_one_line(name), cte="base64",
         )  # fmt: skip
     return _id_fields(mail) + message.as_bytes()
@@ -115,7 +118,7 @@ def compose(mail: MailToSend) -> bytes:
 def _id_fields(mail: MailToSend) -> bytes:
     """Return the fields with ids. The library would break or encode long ones, and end threads."""
     lines = [f"Message-ID: {mail.message_id}"]
-    references = [text for text in mail.references if text.isascii()]
+    references = [text for text in mail.references if _REFERENCE.fullmatch(text)]
     if references:
         lines += [f"In-Reply-To: {references[-1]}", "References: " + "\r\n ".join(references)]
     return "".join(f"{line}\r\n" for line in lines).encode("ascii", "replace")

@@ -23,10 +23,12 @@ _MAX_RECIPIENTS: Final = 30
 _MAX_HOPS: Final = 50
 _MAX_ID: Final = 250
 _MAX_REFERENCES: Final = 100
+# The longest From and Subject that are read: reading longer ones would take long.
+_MAX_FIELD: Final = 2_000
 _ADDRESS = re.compile(r"[^\s<>()\[\],;:\"\\@]{1,64}@[^\s<>()\[\],;:\"\\@]{1,250}")
 _DOMAIN = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"', re.S)
-_COMMENT = re.compile(r"\((?:[^()\\]|\\.)*\)", re.S)
+_COMMENT_PIECE = re.compile(r"\\.|[()\\]|[^()\\]+", re.S)
 _ID = re.compile(r"<([^<>\s]+)>")
 _ROBOT = re.compile(
     r"(mailer-daemon|postmaster|no-?reply|do-?not-?reply|bounces?|auto-?reply|autoresponder"
@@ -90,7 +92,7 @@ def read_header(message: Message, own: frozenset[str]) -> Header:
         others=tuple(sorted({*to, *cc} - own - {sender})),
         is_direct=bool(own & {*to}),
         is_named=bool(own & {*to, *cc}),
-        subject=_clean(decode_words(field_text(message, "Subject"))),
+        subject=_clean(decode_words(field_text(message, "Subject")[:_MAX_FIELD])),
         references=references,
         reply_to=references[-1] if references else None,
         program="our own address" if sender in own else _program(message, sender),
@@ -153,6 +155,25 @@ def decode_words(text: str) -> str:
     return "".join(words)
 
 
+def without_comments(text: str) -> str:
+    """Return a text without its comments (in parentheses, which may contain others).
+
+    Raises `ValueError` if one does not end: then nobody knows what is in it.
+    """
+    pieces, depth = [], 0
+    for piece in _COMMENT_PIECE.findall(text):
+        if piece == "(":
+            depth += 1
+        elif piece == ")" and depth:
+            depth -= 1
+            pieces.append(" ")
+        elif not depth:
+            pieces.append(piece)
+    if depth:
+        raise ValueError("a comment without an end, so no clear author")
+    return "".join(pieces)
+
+
 def _author(message: Message) -> tuple[str, str | None]:
     """Return the address and the name in From.
 
@@ -160,12 +181,10 @@ def _author(message: Message) -> tuple[str, str | None]:
     place. There must be one field with one address, and no other "@" outside of quotes.
     """
     fields = all_fields(message, "From")
-    if len(fields) != 1:
-        raise ValueError("not one From field")
+    if len(fields) != 1 or len(fields[0]) > _MAX_FIELD:
+        raise ValueError("not one From field of a usual length")
     field = _CONTROL.sub(" ", fields[0])
-    bare = _QUOTED.sub(" ", field)
-    while (shorter := _COMMENT.sub(" ", bare)) != bare:
-        bare = shorter
+    bare = without_comments(_QUOTED.sub(" ", field))
     angle = re.findall(r"<([^<>]*)>", bare)
     address = normal_address(angle[0] if len(angle) == 1 else bare)
     if address is None or bare.count("@") != 1 or len(angle) > 1:

@@ -132,5 +132,8 @@ def html_to_text(html: str) -> str:
     """Return the text that a person sees of an HTML mail."""
     writer = _TextWriter()
     writer.feed(html)
-    writer.close()
+    # A tag or a comment without an end is not shown. To close the parser would show it as text, and
+    # take minutes if there are many.
+    if not writer.rawdata.startswith("<"):
+        writer.close()
     return writer.text()

@@ -33,7 +33,8 @@ from tertulia.platforms.email.structure import (
 )
 from tertulia.platforms.email.trust import Trust, read_trust
 
-_HEADER_BYTES: Final = 2**18
+# The beginning of a header that is read; more than the limit of a reply would end the connection.
+HEADER_ITEM: Final = f"BODY.PEEK[HEADER]<0.{2**18}>"
 _TEXT_BYTES: Final = 2**18
 _PIECE_BYTES: Final = 2**18
 _MAX_QUOTED: Final = 100_000
@@ -66,7 +67,7 @@ async def fetch_mail(
 
     `own` are the addresses of the account, `server` the name in its Authentication-Results.
     """
-    items = ("UID", "INTERNALDATE", "BODYSTRUCTURE", f"BODY.PEEK[HEADER]<0.{_HEADER_BYTES}>")
+    items = ("UID", "INTERNALDATE", "BODYSTRUCTURE", HEADER_ITEM)
     fields = await imap.fetch(uid, items)
     if fields is None:
         return None

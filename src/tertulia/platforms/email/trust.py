@@ -14,7 +14,8 @@ from typing import Literal
 
 import msgspec
 
-_COMMENT = re.compile(r"\((?:[^()\\]|\\.)*\)", re.S)
+from tertulia.platforms.email.headers import without_comments
+
 _RESULT = re.compile(r"\A\s*(dkim|spf|dmarc|auth)\s*(?:/\s*\d+)?\s*=\s*([a-z]+)", re.I)
 _PROPERTY = re.compile(r"\b(header|smtp|policy)\.([a-z-]+)\s*=\s*(\"[^\"]*\"|[^\s;]+)", re.I)
 
@@ -46,10 +47,10 @@ def read_trust(fields: Sequence[str], server: str | None, sender: str) -> Trust:
         return Trust()
     domain = sender.rpartition("@")[2]
     for field in fields:
-        text = field
-        while (shorter := _COMMENT.sub(" ", text)) != text:
-            text = shorter
-        name, *results = text.split(";")
+        try:
+            name, *results = without_comments(field).split(";")
+        except ValueError:
+            return Trust()
         words = name.split()
         if words and words[0].lower().rstrip(".") == server.lower().rstrip("."):
             return _read_results(results, domain)

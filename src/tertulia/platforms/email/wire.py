@@ -81,7 +81,7 @@ class Wire:
                 reader, writer = await asyncio.open_connection(
                     address.host, address.port, ssl=context, limit=_MAX_LINE
                 )
-        except (OSError, TimeoutError) as problem:
+        except (OSError, TimeoutError, UnicodeError) as problem:  # a name that no server can have
             raise unreachable(address, problem) from None
         return cls(reader, writer, address)
 
