@@ -248,7 +248,7 @@ class EventListener:
         is_private = is_live and message.get("guild_id") is None
         chat = gateway_events.read_id(message["channel_id"]) if is_private else None
         # A wrong id must not hide what is written before its time.
-        newest = gateway_events.snowflake(self._server_time() + _MARGIN_SECONDS)
+        newest = gateway_events.snowflake(self._server_time())
         message_id = min(int(gateway_events.read_id(message["id"])), newest)
         self._position = self._position.after_message(message_id, chat)
         if gateway_events.is_own(message, self._bot) or not gateway_events.is_message(message):

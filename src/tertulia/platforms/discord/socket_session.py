@@ -168,11 +168,17 @@ class SocketSession:
         return frame
 
     async def _send(self, operation: int, data: Any) -> None:
+        from wsproto.utilities import LocalProtocolError
+
         try:
             async with asyncio.timeout(_SEND_SECONDS):
                 await self._socket.send_text(json.dumps({"op": operation, "d": data}))
         except TimeoutError:
             raise _silent() from None
+        except LocalProtocolError:  # the library has begun to close it
+            raise ConnectionEnded(
+                "The connection to Discord is being closed.", hint="It is connected anew."
+            ) from None
 
 
 @asynccontextmanager
