@@ -476,8 +476,10 @@ class MatrixAdapter(Adapter):
         self, room_id: str, room: Room, event: Json, reader: EventReader
     ) -> None:
         """Say once in a room that it cannot be read; the homeserver remembers that it was said."""
-        room.is_encrypted = True
-        if room_id in self._explained or event.get("sender") == reader.user_id:
+        # Anybody can send such an event into a room without encryption, which stays readable.
+        if not room.is_encrypted or room_id in self._explained:
+            return
+        if event.get("sender") == reader.user_id:
             return
         if not room.is_private and self._settings.groups == "never":
             return

@@ -10,7 +10,7 @@ from tertulia.platforms.matrix.client_api import Json, as_dict, as_list, as_text
 def rooms_of(answer: Json, kind: str) -> Iterable[tuple[str, Json]]:
     """Return the rooms of a kind (join, invite, leave) with their parts of the answer."""
     rooms = as_dict(as_dict(answer.get("rooms")).get(kind))
-    return [(room_id, as_dict(part)) for room_id, part in rooms.items()]
+    return [(room_id, as_dict(part)) for room_id, part in rooms.items() if room_id.startswith("!")]
 
 
 def events_of(part: Json, kind: str) -> list[Json]:
