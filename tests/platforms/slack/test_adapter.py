@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 import urllib.parse
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -22,10 +23,13 @@ from tertulia.errors import (
 from tertulia.platforms.base import (
     Changed,
     MenuEntry,
+    Pressed,
     StreamUpdate,
 )
 from tertulia.platforms.slack import adapter as adapter_module
+from tertulia.platforms.slack import web_api
 from tertulia.platforms.slack.adapter import SlackAdapter
+from tertulia.platforms.slack.event_reader import BotIdentity
 from tertulia.testing.adapter_contract import AdapterContract, AdapterFixture, SendFailure
 from tests.platforms.slack.slack_scene import (
     DM,
@@ -223,9 +227,12 @@ def test_event_reaches_the_account_of_its_workspace(server: SlackServer) -> None
         other.start()
         try:
             await asyncio.to_thread(server.wait_sockets, 2)
-            for number in range(6):
+            # In turn to both sockets: half of the events reach the one of the other workspace.
+            for number in range(0, 6, 2):
                 server.write("D1", f"first {number}")
                 server.write("D2", f"second {number}", team="T2")
+                server.write("D2", f"second {number + 1}", team="T2")
+                server.write("D1", f"first {number + 1}")
             await listener.settled()
             assert sorted(map(str, other.texts)) == [f"second {number}" for number in range(6)]
             assert {message.source.account for message in other.messages} == {"second"}
@@ -235,6 +242,57 @@ def test_event_reaches_the_account_of_its_workspace(server: SlackServer) -> None
 
     listener = play(server, act)
     assert sorted(map(str, listener.texts)) == [f"first {number}" for number in range(6)]
+
+
+def test_press_reaches_the_account_of_its_workspace(server: SlackServer) -> None:
+    """An approval that the account of another workspace took would be nobody's."""
+    server.add_workspace("T2", "xoxb-2-fake")
+    ts = server.message("D2", "UBOTT2", "May I?", team="T2")["ts"]
+
+    async def act(listener: Listener) -> None:
+        other = Listener(server, token="xoxb-2-fake", account="second")
+        other.start()
+        try:
+            await asyncio.to_thread(server.wait_sockets, 2)
+            for _ in range(4):
+                server.press("D2", ts, "once:1", team="T2")
+            await listener.settled()
+        finally:
+            await other.stop()
+            await other.adapter.close()
+        presses = [update for update in other.updates if isinstance(update, Pressed)]
+        assert [press.source.account for press in presses] == ["second"] * 4
+
+    assert play(server, act).updates == []
+
+
+def test_event_is_not_handed_to_an_adapter_of_another_loop(
+    server: SlackServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another gateway of this process, in another thread: its adapter may not be called here."""
+    server.add_workspace("T2", "xoxb-2-fake")
+    handed: list[Any] = []
+
+    class Elsewhere(SlackAdapter):
+        async def hand_over(self, payload: Any, identity: BotIdentity) -> None:
+            handed.append(payload)
+
+    async def act(listener: Listener) -> None:
+        await asyncio.to_thread(server.wait_sockets, 1)
+        server.write("D2", "not here", team="T2")
+        server.write("D1", "here")
+        await listener.settled()
+
+    other = Elsewhere("xoxb-2-fake", app_token=APP_TOKEN, base_url=f"{server.url}/api")
+    other.identity = BotIdentity(user_id="UBOTT2", team_id="T2")
+    other.loop = asyncio.new_event_loop()
+    try:
+        assert play(server, act).texts == ["here"]
+    finally:
+        other.loop.close()
+        asyncio.run(other.close())
+    assert handed == []
+    assert "without an account" in caplog.text
 
 
 def test_event_waits_for_an_account_that_is_not_connected_yet(server: SlackServer) -> None:
@@ -315,7 +373,50 @@ def test_failed_check_of_the_account_keeps_the_connections(
         count = server.count("auth.test")
         server.spoil("auth.test", Fault(502, b"<html>", times=3))
         await listener.wait(lambda: server.count("auth.test") > count + 4)
+        server.write("D1", "hola")  # a connection that is made anew takes it only when it is open
+        await listener.wait_texts("hola")
         assert server.hellos == 1
+
+    play(server, act)
+
+
+def test_account_without_a_socket_that_cannot_be_asked_is_told(
+    server: SlackServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a connection the answers of Slack are all that the state can rest on."""
+    monkeypatch.setattr(adapter_module, "_CHECK_SECONDS", 0.02)
+
+    async def act(listener: Listener) -> None:
+        await listener.wait_state(True)
+        server.spoil("auth.test", Fault(502, b"<html>", times=None))
+        await listener.wait_state(False)
+        assert listener.adapter.state.problem
+        server.mend()
+        await listener.wait_state(True)
+        assert listener.adapter.state.problem is None
+
+    play(server, act, app_token=None, signing_secret=SIGNING_SECRET)
+
+
+def test_answer_without_an_identity_does_not_end_listening(server: SlackServer) -> None:
+    server.spoil("auth.test", Fault(200, b'{"ok":true}'))
+
+    async def act(listener: Listener) -> None:
+        server.write("D1", "hola")
+        await listener.wait_texts("hola")
+
+    play(server, act)
+
+
+@pytest.mark.parametrize("operation", ["auth.test", "apps.connections.open"])
+def test_pause_before_listening_is_kept(server: SlackServer, operation: str) -> None:
+    """Asked again too soon, Slack asks for a longer one."""
+    server.spoil(operation, rate_limit(1.5))
+    began = time.monotonic()
+
+    async def act(listener: Listener) -> None:
+        await listener.wait_state(True)
+        assert time.monotonic() - began >= 1.5
 
     play(server, act)
 
@@ -367,6 +468,49 @@ def test_status_that_is_refused_is_not_tried_again_in_that_chat(server: SlackSer
     typing = StreamUpdate(kind="typing", turn="1", message_id="7.7")
     show(server, typing, typing, typing)
     assert server.count("assistant.threads.setStatus") == 1
+
+
+def test_status_is_quiet_after_a_rate_limit_but_ends(server: SlackServer) -> None:
+    """Messages need the calls more than a status does."""
+    server.spoil("assistant.threads.setStatus", rate_limit(30))
+    typing = StreamUpdate(kind="typing", turn="1", message_id="7.7")
+    show(server, typing, typing, StreamUpdate(kind="ended", turn="1", message_id="7.7"))
+    assert server.count("assistant.threads.setStatus") == 2
+    assert server.statuses == [("D1", "7.7", "")]
+
+
+def test_sends_are_limited_and_no_status_comes_before_them(
+    server: SlackServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web_api, "MAX_SENDS", 2)
+    server.spoil("chat.postMessage", Fault(200, end="never", times=None))
+
+    async def act(adapter: SlackAdapter) -> None:
+        sends = [asyncio.create_task(adapter.send(outgoing())) for _ in range(4)]
+        await asyncio.to_thread(server.wait, lambda: server.count("chat.postMessage") >= 2)
+        await adapter.show(DM, StreamUpdate(kind="typing", turn="1", message_id="7.7"))
+        await asyncio.gather(*adapter._statuses.values())
+        await asyncio.sleep(0.2)
+        for send in sends:
+            send.cancel()
+        await asyncio.gather(*sends, return_exceptions=True)
+
+    call(server, act)
+    assert server.count("chat.postMessage") == 2
+    assert server.statuses == []
+
+
+def test_status_that_is_cut_off_is_taken_away(server: SlackServer) -> None:
+    """The turn ended while Slack was asked to show it: it may be shown."""
+    server.spoil("assistant.threads.setStatus", Fault(takes=True, end="never"))
+
+    async def act(adapter: SlackAdapter) -> None:
+        await adapter.show(DM, StreamUpdate(kind="typing", turn="1", message_id="7.7"))
+        await asyncio.to_thread(server.wait, lambda: bool(server.statuses))
+        await adapter.show(DM, StreamUpdate(kind="ended", turn="1", message_id="7.7"))
+
+    call(server, act)
+    assert [status for _, _, status in server.statuses] == ["is thinking…", ""]
 
 
 @pytest.mark.parametrize(

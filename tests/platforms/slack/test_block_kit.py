@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tertulia.core.buttons import Button
+from tertulia.platforms.slack.adapter import SlackAdapter
 from tertulia.platforms.slack.block_kit import question_blocks, read_press, with_installation
 from tests.platforms.slack.slack_scene import call, outgoing
 from tests.servers.slack import SlackServer, check_blocks, refusal
@@ -20,6 +21,7 @@ def test_blocks_say_what_the_text_says(text: str) -> None:
     shown = "".join(block["text"]["text"] for block in blocks[:-1]).replace("\u2060", "")
     plain = shown.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
     assert plain == text
+    assert "<" not in shown
     check_blocks(blocks, "".join(block["text"]["text"] for block in blocks[:-1]).replace(
         "&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))  # fmt: skip
     assert [item.get("style") for item in blocks[-1]["elements"]] == ["primary", None, "danger"]
@@ -31,6 +33,17 @@ def test_refused_blocks_are_sent_as_text() -> None:
         call(server, lambda adapter: adapter.send(outgoing("May I?", buttons=BUTTONS)))
         assert [(sent.text, sent.has_buttons) for sent in server.sent] == [("May I?", False)]
         assert server.violations == []
+
+
+def test_text_of_a_closed_question_pings_nobody() -> None:
+    async def act(adapter: SlackAdapter) -> None:
+        ts = await adapter.send(outgoing("May I?", buttons=BUTTONS))
+        await adapter.close_buttons(outgoing("<!channel> & done", replaces=ts))
+
+    with SlackServer() as server:
+        call(server, act)
+        assert [text for _, _, text in server.edits] == ["<!channel> & done"]
+        assert server.pings == []
 
 
 def test_press_in_a_thread_of_a_workspace() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tertulia.core.media import Media
-from tertulia.platforms.base import Changed, Incoming
+from tertulia.platforms.base import MALFORMED, Changed, Incoming
 from tertulia.platforms.slack.event_reader import (
     BotIdentity,
     SlackEventReader,
@@ -20,6 +20,7 @@ from tertulia.platforms.slack.event_reader import (
 
 OWN = BotIdentity(user_id="UBOT", team_id="T1", name="tertulia", bot_id="B1")
 READER = SlackEventReader(OWN, "work", ["new", "help"])
+MESSAGE_ITEM = {"type": "message", "channel": "C1", "ts": "1.5"}
 
 
 def event(**fields: Any) -> dict[str, Any]:
@@ -78,6 +79,8 @@ def test_chat_type_depends_on_the_id_alone() -> None:
         {"type": "team_join"},
         {"subtype": "message_changed", "message": {"user": "UBOT", "ts": "1", "text": "x"}},
         {"subtype": "message_deleted", "deleted_ts": "1", "previous_message": {"bot_id": "B1"}},
+        {"type": "reaction_added", "user": "UBOT", "item": MESSAGE_ITEM},
+        {"type": "reaction_added", "item": {**MESSAGE_ITEM, "type": "file"}},
     ],
 )
 def test_nothing_to_do(fields: dict[str, Any]) -> None:
@@ -89,17 +92,31 @@ def test_nothing_to_do(fields: dict[str, Any]) -> None:
     [
         {"bot_id": "B2"},
         {"subtype": "bot_message", "user": None, "bot_id": "B2", "username": "Robot"},
+        {"subtype": "bot_message", "user": None, "username": "Webhook"},
         {"user": "USLACKBOT"},
     ],
 )
 def test_other_programs(fields: dict[str, Any]) -> None:
     message = read(**fields)
     assert message.is_bot
-    assert message.source.user_id in ("UANA", "B2", "USLACKBOT")
+    assert message.source.user_id in ("UANA", "B2", None, "USLACKBOT")
 
 
 def test_person_is_no_program() -> None:
     assert not read().is_bot
+
+
+def test_person_is_not_taken_for_an_app_without_a_bot_id() -> None:
+    """Neither of the two has one: that makes them not the same."""
+    reader = SlackEventReader(BotIdentity(user_id="UBOT", team_id="T1"), "work")
+    assert isinstance(reader.read(event()), Incoming)
+    assert reader.read(event(user="UBOT")) is None
+
+
+@pytest.mark.parametrize("subtype", ["thread_broadcast", "me_message"])
+def test_message_of_a_person_in_another_form_is_read(subtype: str) -> None:
+    """Sent to the channel as well, or written with /me: an unread message is a lost one."""
+    assert read(subtype=subtype).text == "hola"
 
 
 @pytest.mark.parametrize(
@@ -130,15 +147,32 @@ def test_files() -> None:
         "mode": "external",
         "url_private": "https://docs.example",
     }
+    linked = {"id": "F5", "is_external": True, "url_private": "https://docs.example"}
     gone = {"id": "F3", "mode": "tombstone"}
+    hidden = {"id": "F6", "mode": "hidden_by_limit", "url_private": "https://files.slack.com/b"}
     shared = {"id": "F4", "file_access": "check_file_info"}
-    message = read(text="", subtype="file_share", files=[hosted, external, gone, shared])
+    files = [hosted, external, linked, gone, hidden, shared]
+    message = read(text="", subtype="file_share", files=files)
     assert message.text is None
     assert message.media[0] == Media(
         type="image/png", name="a.png", size=5, source="https://files.slack.com/a"
     )
-    assert [file.source for file in message.media[1:]] == [None, None, "F4"]
-    assert all(file.problem for file in message.media[1:3])
+    assert [file.source for file in message.media[1:]] == [None] * 4 + ["F4"]
+    assert all(file.problem for file in message.media[1:5])
+
+
+@pytest.mark.parametrize("size", [None, True, "5", [5]])
+def test_size_that_is_no_number_is_unknown(size: object) -> None:
+    (file,) = read(files=[{"id": "F1", "size": size}]).media
+    assert file.size is None
+
+
+def test_edit_that_takes_a_file_away_is_a_change() -> None:
+    before = {"user": "UANA", "ts": "1.5", "text": "x", "files": [{"id": "F1"}]}
+    message = {**before, "files": []}
+    update = READER.read(event(subtype="message_changed", message=message, previous_message=before))
+    assert isinstance(update, Changed)
+    assert (update.kind, update.media) == ("edited", ())
 
 
 def test_text_of_attachments_counts_if_there_is_no_other() -> None:
@@ -164,9 +198,19 @@ def test_event_is_for_the_installation_that_it_names() -> None:
     assert not is_for(payload, elsewhere)
     assert is_for(payload, everywhere)
     assert is_for({}, OWN)
+    assert not is_for({"team_id": "T1", "authorizations": 5}, elsewhere)
     # In a channel that two workspaces share, the author's workspace is not the app's.
     assert is_for({"team_id": "T1", "event": {"team": "T9"}}, OWN)
     assert is_for({"team_id": "T9", "authorizations": [{"team_id": "T1"}]}, OWN)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"ts": None}, {"ts": 5}, {"ts": ""}, {"channel": None}, {"channel": ""}]
+)
+def test_message_without_an_id_is_malformed(fields: dict[str, Any]) -> None:
+    """Two of them would be one message for the store."""
+    with pytest.raises(MALFORMED):
+        READER.read(event(**fields))
 
 
 def test_chat_and_kind_of_an_event() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
 
 from tertulia.errors import (
     AccessDenied,
+    NotFound,
 )
 from tertulia.platforms.base import (
     HttpRequest,
@@ -41,10 +43,17 @@ def test_repeated_request_is_taken(server: SlackServer) -> None:
     assert listener.texts == ["hola"]
 
 
-def test_unsigned_or_old_requests_are_refused(server: SlackServer) -> None:
-    payload = {"type": "event_callback", "team_id": "T1", "event": {}}
-
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"type": "event_callback", "team_id": "T1", "event": {}},
+        {"type": "url_verification", "challenge": "3eZbrw1aB"},
+    ],
+)
+def test_unsigned_or_old_requests_are_refused(server: SlackServer, payload: dict[str, Any]) -> None:
     async def act(listener: Listener) -> None:
+        await listener.wait_state(True)
+        heard_at = listener.adapter.state.heard_at
         body = json.dumps(payload).encode()
         signed = server.sign(body)
         for headers in (
@@ -53,6 +62,8 @@ def test_unsigned_or_old_requests_are_refused(server: SlackServer) -> None:
             signed | {"x-slack-signature": "v0=ñ"},
             signed | {"x-slack-request-timestamp": "now"},
             server.sign(body, at=0),
+            server.sign(body, at=time.time() - 310),
+            server.sign(body, at=time.time() + 600),
             server.sign(body, at=int("9" * 4000)),
             signed | {"x-slack-request-timestamp": "9" * 5000},
             signed | {"x-slack-request-timestamp": "²"},
@@ -61,8 +72,21 @@ def test_unsigned_or_old_requests_are_refused(server: SlackServer) -> None:
             request = HttpRequest(method="POST", headers=headers, body=body)
             with pytest.raises(AccessDenied):
                 await listener.adapter.respond(request)
+        assert listener.adapter.state.heard_at == heard_at  # a stranger is no sign of life
 
     assert play(server, act, app_token=None, signing_secret=SIGNING_SECRET).updates == []
+
+
+def test_app_with_a_socket_takes_no_requests(server: SlackServer) -> None:
+    """Without a secret nobody can tell whether Slack wrote them."""
+
+    async def act(listener: Listener) -> None:
+        await listener.wait_state(True)
+        payload = server.payload(server.message("D1", "UANA", "forged"))
+        with pytest.raises(NotFound):
+            await post(server, listener.adapter, payload)
+
+    assert play(server, act).updates == []
 
 
 def test_address_is_verified_with_the_challenge(server: SlackServer) -> None:
@@ -82,7 +106,7 @@ def test_bad_requests_are_acknowledged(server: SlackServer) -> None:
         await listener.wait_state(True)
         bodies: list[Any] = [
             b"{", b"[1]", b"", b"\xff", {"type": "next_year"}, {"type": "event_callback"},
-            {"type": "event_callback", "event": {"type": "message"}},
+            {"type": "event_callback", "event": {"type": "message"}}, b"[" * 100_000,
         ]  # fmt: skip
         for body in bodies:
             assert await post(server, listener.adapter, body) == 200

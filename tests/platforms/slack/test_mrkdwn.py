@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -55,6 +55,8 @@ def test_text_that_people_wrote(text: str, expected: str) -> None:
         ("snake_case and 2 * 3", "snake_case and 2 \\* 3"),
         ("\\*not bold\\*", "\\*not bold\\*"),
         ("\\# not a title", "\\# not a title"),
+        ("```a,b\nprint(1)\n```", "```\nprint(1)\n```"),
+        ("[x](<https://a.example/a b(c)>)", "[x](https://a.example/a%20b%28c%29)"),
     ],
 )
 def test_markdown_that_slack_reads(source: str, expected: str) -> None:
@@ -72,6 +74,12 @@ def test_no_mention_survives(mention: str, form: str) -> None:
     assert "<" not in plain_of(part.text, part.spans)
 
 
+@pytest.mark.parametrize("name", ["@here", "@channel", "@everyone"])
+def test_no_name_is_a_mention(name: str) -> None:
+    (part,) = format_text(f"hey {name}")
+    assert name not in to_markdown(part.text, part.spans)
+
+
 def test_long_answer_is_split_within_the_limit() -> None:
     source = (
         "# Title\n\n" + "some *words* in_a row. " * 1500 + "\n\n```\n" + "code\n" * 3000 + "```"
@@ -79,6 +87,7 @@ def test_long_answer_is_split_within_the_limit() -> None:
     parts = format_text(source)
     assert len(parts) > 2
     assert all(len(to_markdown(part.text, part.spans)) <= MAX_MARKDOWN for part in parts)
+    assert MAX_MARKDOWN < 12_000  # Slack's limit
 
 
 @given(MARKDOWN)
@@ -97,6 +106,7 @@ def test_rendered_markdown_says_what_the_source_said(source: str) -> None:
 
 
 @given(st.text(max_size=60))
+@example("&lt;!channel&gt; &amp;amp;")
 def test_plain_text_arrives_as_it_is(text: str) -> None:
     assert unescape(to_text(text)) == text
     assert not {"<", ">"} & {*to_text(text)}

@@ -32,3 +32,24 @@ def test_names_that_cannot_be_asked_delay_nothing(
     listener = play(server, act)
     assert {message.source.user_name for message in listener.messages} == {None}
     assert all(event.sends == 1 for event in server.events)
+    assert server.count("users.info") == 1  # nobody is asked for twice at a time
+    assert server.count("conversations.info") == 1  # nor again after a refusal
+
+
+def test_name_is_asked_for_once_and_few_are_kept(
+    server: SlackServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name for each message would use up the calls that the answers need."""
+    monkeypatch.setattr(names, "_MAX_NAMES", 2)
+
+    async def act(listener: Listener) -> None:
+        for user in ("UANA", "UANA", "UBEN", "UCAT", "UDAN"):
+            server.write("D1", "hola", user=user)
+            await listener.settled()
+
+    listener = play(server, act)
+    assert [message.source.user_name for message in listener.messages] == [
+        f"Name of {user}" for user in ("UANA", "UANA", "UBEN", "UCAT", "UDAN")
+    ]
+    assert server.count("users.info") == 4
+    assert len(listener.adapter._names._names) == 2

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
+from tertulia.core.backoff import Backoff
 from tertulia.errors import (
     StoreUnavailable,
 )
@@ -222,6 +224,8 @@ def test_events_that_are_not_understood_are_skipped(
             '{"envelope_id": "ENVELOPE", "payload": {"text": "' + secret,
             '{"envelope_id": "ENVELOPE", "type": "slash_commands", "payload": {"text": "x"}}',
             '{"envelope_id": "ENVELOPE", "type": "events_api", "payload": ["x"]}',
+            '{"envelope_id": "ENVELOPE", "type": "events_api"}',
+            '{"envelope_id": "ENVELOPE", "payload": ' + "[" * 100_000,
         ):
             server.push_payload(text)
         server.write("D1", "\ud83d lone")
@@ -235,6 +239,149 @@ def test_events_that_are_not_understood_are_skipped(
     assert all(event.sends == 1 for event in server.events)
     assert "not understood" in caplog.text
     assert secret not in caplog.text
+
+
+def test_envelope_that_is_no_object_is_skipped(server: SlackServer) -> None:
+    async def act(listener: Listener) -> None:
+        await asyncio.to_thread(server.wait_sockets, 1)
+        for text in ("[1]", "5", "null", '"hello"'):
+            server.run(server.open_sockets[0].send(text))
+        server.write("D1", "hola")
+        await listener.wait_texts("hola")
+        assert server.hellos == 1
+
+    play(server, act)
+
+
+def test_envelope_of_another_kind_is_no_event(server: SlackServer) -> None:
+    payload = server.payload(server.message("D1", "UANA", "not an event"))
+    envelope = {"envelope_id": "ENVELOPE", "type": "slash_commands", "payload": payload}
+
+    async def act(listener: Listener) -> None:
+        await listener.settled(server.push_payload(json.dumps(envelope)))
+
+    assert play(server, act).updates == []
+    assert server.events[0].state == "acknowledged"
+
+
+def test_event_in_progress_is_acknowledged_before_its_connection_is_closed(
+    server: SlackServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut off, it would come again, a minute later."""
+    monkeypatch.setattr(socket_mode, "_DRAIN_SECONDS", 60.0)
+    server.ack_seconds = 60
+    came, may_end = asyncio.Event(), asyncio.Event()
+
+    async def act(listener: Listener) -> None:
+        store = listener.receive
+
+        async def slow(update: Update) -> None:
+            came.set()
+            await may_end.wait()
+            await store(update)
+
+        await listener.stop()
+        listener.receive = slow  # type: ignore[method-assign]
+        listener.start()
+        server.write("D1", "hola")
+        await came.wait()
+        hellos = server.hellos
+        server.on_sockets(disconnect="refresh_requested")
+        await listener.wait(lambda: server.hellos > hellos)
+        await asyncio.sleep(0.2)  # the old connection is being closed by now
+        may_end.set()
+        await listener.settled()
+
+    listener = play(server, act)
+    assert listener.texts == ["hola"]
+    assert server.events[0].sends == 1
+
+
+def test_connection_that_ends_at_once_is_not_replaced_at_once(
+    server: SlackServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Beyond ten connections Slack ends one for each new one: two gateways would never rest."""
+    monkeypatch.setattr(socket_mode, "_STABLE_SECONDS", 60.0)
+    monkeypatch.setattr(socket_mode, "_RECONNECT", Backoff(first=60, longest=60))
+
+    async def act(listener: Listener) -> None:
+        await asyncio.to_thread(server.wait_sockets, 1)
+        await listener.wait_state(True)
+        server.on_sockets(disconnect="too_many_websockets")
+        while "at once" not in caplog.text and server.hellos == 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        server.write("D1", "still heard")
+        await listener.wait_texts("still heard")
+
+    play(server, act)
+    assert server.hellos == 1
+
+
+def test_connection_without_a_hello_is_made_anew(
+    server: SlackServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers pings, and no event ever comes on it."""
+    monkeypatch.setattr(socket_mode, "_HELLO_SECONDS", 0.2)
+    server.says_hello = False
+
+    async def act(listener: Listener) -> None:
+        await listener.wait(lambda: server.hellos > 1)
+        assert not listener.adapter.state.listening
+        server.says_hello = True
+        await listener.wait_state(True)
+
+    play(server, act)
+
+
+def test_one_lost_connection_of_two_is_no_problem_of_the_account(server: SlackServer) -> None:
+    async def act(listener: Listener) -> None:
+        await asyncio.to_thread(server.wait_sockets, 2)
+        server.write("D1", "on one")
+        server.write("D2", "on the other")
+        await listener.settled()
+        server.spoil("apps.connections.open", Fault(500, b"", times=None))
+        count = server.count("apps.connections.open")
+        server.run(server.open_sockets[0].close(1011))
+        await listener.wait(lambda: server.count("apps.connections.open") > count + 2)
+        assert listener.adapter.state.listening
+        assert listener.adapter.state.problem is None
+        server.mend()
+        await asyncio.to_thread(server.wait_sockets, 2)
+
+    play(server, act, connections=2)
+
+
+def test_events_that_wait_to_be_stored_are_limited(
+    server: SlackServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that stands still must not fill the memory; Slack keeps the rest."""
+    monkeypatch.setattr(socket_mode, "_MAX_WAITING", 3)
+    server.ack_seconds = 60
+    may_end = asyncio.Event()
+    waiting: list[Update] = []
+
+    async def act(listener: Listener) -> None:
+        store = listener.receive
+
+        async def slow(update: Update) -> None:
+            waiting.append(update)
+            await may_end.wait()
+            await store(update)
+
+        await listener.stop()
+        listener.receive = slow  # type: ignore[method-assign]
+        listener.start()
+        for number in range(8):
+            server.write(f"D{number}", f"m{number}")
+        while len(waiting) < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)
+        assert len(waiting) == 3
+        may_end.set()
+        await listener.settled()
+
+    listener = play(server, act)
+    assert sorted(map(str, listener.texts)) == [f"m{number}" for number in range(8)]
 
 
 def test_huge_event_is_received(server: SlackServer) -> None:

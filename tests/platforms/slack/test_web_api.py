@@ -54,6 +54,8 @@ from tests.servers.slack import (
         (refusal("fatal_error"), OutcomeUnknown),
         (Fault(500, b'{"ok":false,"error":"x"}'), OutcomeUnknown),
         (Fault(503, b""), OutcomeUnknown),
+        (Fault(503, b'{"ok":true,"ts":"1.2"}'), OutcomeUnknown),
+        (Fault(404, b'{"ok":true,"ts":"1.2"}'), PlatformUnavailable),
         (Fault(200, b"<html>", "text/html"), OutcomeUnknown),
         (Fault(200, b""), OutcomeUnknown),
         (Fault(takes=True, end="half"), OutcomeUnknown),
@@ -80,6 +82,27 @@ def test_pause_that_slack_asks_for_is_reported(server: SlackServer, seconds: int
     assert caught.value.retry_after == seconds
 
 
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [("soon", 3.0), ("nan", 3.0), ("inf", 3600.0), ("1e9", 3600.0), ("0", 0.1), ("-5", 0.1)],
+)
+def test_pause_is_neither_endless_nor_none(
+    server: SlackServer, header: str, seconds: float
+) -> None:
+    server.spoil("chat.postMessage", Fault(429, b"", headers={"Retry-After": header}))
+    with pytest.raises(RateLimited) as caught:
+        call(server, lambda adapter: adapter.send(outgoing()))
+    assert caught.value.retry_after == seconds
+
+
+def test_reason_that_is_no_code_is_not_repeated(server: SlackServer) -> None:
+    """It is shown and logged: it may hold an address with a token."""
+    server.spoil("chat.postMessage", refusal("see https://a.example/?token=secret"))
+    with pytest.raises(PlatformError) as caught:
+        call(server, lambda adapter: adapter.send(outgoing()))
+    assert "secret" not in f"{caught.value} {caught.value.hint}"
+
+
 def test_answer_in_a_thread_stays_there(server: SlackServer) -> None:
     parent = server.message("C1", "UANA", "parent")["ts"]
 
@@ -96,10 +119,22 @@ def test_answer_in_a_thread_stays_there(server: SlackServer) -> None:
     ]
 
 
-def test_message_to_a_person_goes_to_the_chat_with_that_person(server: SlackServer) -> None:
+@pytest.mark.parametrize("person", ["UBEN", "WBEN"])
+def test_message_to_a_person_goes_to_the_chat_with_that_person(
+    server: SlackServer, person: str
+) -> None:
     """ "Sent" to a person's id where a channel's was needed."""
-    call(server, lambda adapter: adapter.send(outgoing(chat_id="UBEN")))
+    call(server, lambda adapter: adapter.send(outgoing(chat_id=person)))
     assert [sent.channel for sent in server.sent] == ["DBEN"]
+
+
+@pytest.mark.parametrize("channel", ["null", "{}", '{"id":5}'])
+def test_message_to_a_person_without_a_chat_is_refused(server: SlackServer, channel: str) -> None:
+    answer = f'{{"ok":true,"channel":{channel}}}'.encode()
+    server.spoil("conversations.open", Fault(200, answer))
+    with pytest.raises(Refused, match="no chat with this person"):
+        call(server, lambda adapter: adapter.send(outgoing(chat_id="UBEN")))
+    assert server.sent == []
 
 
 def test_nothing_that_the_agent_writes_pings_anybody(server: SlackServer) -> None:
@@ -209,6 +244,33 @@ def test_login_page_is_no_file(server: SlackServer) -> None:
     media = Media(source=file["url_private_download"], type="image/png")
     with pytest.raises(Refused):
         call(server, lambda adapter: read_all(adapter, media))
+
+
+@pytest.mark.parametrize(
+    ("media_type", "headers", "is_file"),
+    [
+        ("text/html", {"Content-Disposition": "attachment"}, True),
+        ("text/html", {}, False),
+        ("image/png", {"Content-Disposition": "attachment"}, False),
+    ],
+)
+def test_page_that_a_person_sent_is_a_file(
+    server: SlackServer, media_type: str, headers: dict[str, str], is_file: bool
+) -> None:
+    server.spoil("files-pri", Fault(200, b"<p>", "text/html", headers=headers))
+    media = Media(source=server.add_file(b"")["url_private"], type=media_type)
+    if is_file:
+        assert call(server, lambda adapter: read_all(adapter, media)) == b"<p>"
+    else:
+        with pytest.raises(Refused):
+            call(server, lambda adapter: read_all(adapter, media))
+
+
+@pytest.mark.parametrize("file", ["null", "{}", '{"url_private":5}'])
+def test_file_without_an_address_is_refused(server: SlackServer, file: str) -> None:
+    server.spoil("files.info", Fault(200, f'{{"ok":true,"file":{file}}}'.encode()))
+    with pytest.raises(Refused, match="no address"):
+        call(server, lambda adapter: read_all(adapter, Media(source="F1")))
 
 
 @pytest.mark.parametrize(

@@ -266,6 +266,8 @@ class SocketConnection:
 
     async def _take(self, socket: Any, envelope: Mapping[str, Any]) -> None:
         """Store the event of an envelope, and acknowledge it then."""
+        from wsproto.utilities import LocalProtocolError
+
         library = import_library()
         envelope_id, payload = envelope.get("envelope_id"), envelope.get("payload")
         if envelope.get("type") in _KINDS and isinstance(payload, Mapping):
@@ -278,7 +280,7 @@ class SocketConnection:
             log.warning("slack: an envelope was not understood and is skipped")
         if isinstance(envelope_id, str):
             # If this fails, the event is sent again, and recognised.
-            with suppress(library.websockets.HTTPXWSException):
+            with suppress(library.websockets.HTTPXWSException, LocalProtocolError):
                 await socket.send_text(json.dumps({"envelope_id": envelope_id}))
 
 
