@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,40 @@ def test_init_overwrites_only_with_force(cli_without_store: CommandLine) -> None
         "NO_KEY, which is not set"
         in cli_without_store.error("config", "check", expect=2)["message"]
     )
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there is no limit of file sizes")
+@pytest.mark.parametrize("is_new", [True, False])
+def test_init_that_cannot_be_written_whole_changes_nothing(tmp_path: Path, is_new: bool) -> None:
+    import resource
+
+    path = tmp_path / "config.toml"
+    if not is_new:
+        path.write_text("# mine\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "tertulia", "config", "init", "--force", "--config", str(path)],
+        capture_output=True, text=True, check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)),
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "config.toml cannot be written: File too large." in done.stderr
+    assert [entry.name for entry in tmp_path.iterdir()] == ([] if is_new else ["config.toml"])
+    assert is_new or path.read_text() == "# mine\n"
+
+
+def test_init_keeps_a_link_and_replaces_no_device(
+    cli_without_store: CommandLine, tmp_path: Path
+) -> None:
+    (tmp_path / "real.toml").write_text("")
+    (tmp_path / "link.toml").symlink_to("real.toml")
+    cli_without_store("config", "init", "--force", "--config", str(tmp_path / "link.toml"))
+    assert (tmp_path / "link.toml").is_symlink()
+    assert "[agent]" in (tmp_path / "real.toml").read_text("utf-8")
+    os.mkfifo(tmp_path / "pipe")
+    error = cli_without_store.error(
+        "config", "init", "--force", "--config", str(tmp_path / "pipe"), expect=2
+    )
+    assert "is not a regular file" in error["message"]
 
 
 def test_init_refuses_an_incomplete_agent(cli_without_store: CommandLine, tmp_path: Path) -> None:

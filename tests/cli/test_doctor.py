@@ -24,6 +24,16 @@ def findings(cli: CommandLine, expect: int = 0) -> dict[str, dict[str, Any]]:
     return {finding["name"]: finding for finding in text["findings"]}
 
 
+def test_narrow_terminal_gets_the_details_under_the_names(
+    cli: CommandLine, demo: Demo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    os.chmod(demo.path, 0o600)
+    rows = [row.rstrip() for row in cli("doctor").stdout.splitlines()]
+    assert max(map(len, rows)) <= 20
+    assert rows[rows.index("✓  time zone") + 1] == "   UTC"
+
+
 def test_healthy_store_has_no_findings(cli: CommandLine, demo: Demo) -> None:
     os.chmod(demo.path, 0o600)
     found = findings(cli)

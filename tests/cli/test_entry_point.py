@@ -150,7 +150,7 @@ class TestProcess:
         assert (done.returncode, done.stderr) == (141, "")
 
     @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no full device")
-    def test_full_disk_is_one_error_line(self, demo: Demo) -> None:
+    def test_full_disk_is_one_error_with_a_hint(self, demo: Demo) -> None:
         with open("/dev/full", "w") as full:
             done = subprocess.run(
                 [sys.executable, "-m", "tertulia", "--store", demo.path, "sessions", "list"],
@@ -160,7 +160,10 @@ class TestProcess:
                 check=False,
             )
         assert done.returncode == 5
-        assert len(done.stderr.splitlines()) == 1
+        assert done.stderr.splitlines() == [
+            "error: The system refused: [Errno 28] No space left on device.",
+            "hint: Free some space and try again.",
+        ]
 
     @pytest.mark.skipif(os.name != "posix", reason="signals are sent otherwise there")
     def test_interrupt_exits_with_130(self, demo: Demo) -> None:
@@ -187,6 +190,7 @@ def test_credentials_of_a_service_become_variables(tmp_path: Path) -> None:
     (tmp_path / "credentials_WEBHOOK_SECRET").write_text("two", "utf-8")
     (tmp_path / "HOME").write_text("/elsewhere", "utf-8")
     (tmp_path / "notes.txt").write_text("three", "utf-8")
+    (tmp_path / "AAA_BINARY").write_bytes(b"\xff")
     environ = {"CREDENTIALS_DIRECTORY": str(tmp_path), "HOME": "/root"}
     load_credentials(environ)
     assert environ == {

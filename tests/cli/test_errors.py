@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 
 import pytest
@@ -43,6 +44,13 @@ class TestErrors:
         error = cli.error("nonsense", expect=2)
         assert error["code"] == "usage"
         assert error["hint"] == "Try: tertulia --help"
+
+    def test_refusal_of_the_system_names_the_next_step(self) -> None:
+        problem = OSError(errno.ENOSPC, "No space left on device", "/data/x")
+        failure = cli_errors.failure_from(problem)
+        assert (failure.exit_code, failure.code) == (5, "system")
+        assert "/data/x" in failure.message
+        assert failure.hint == "Free some space and try again."
 
     def test_json_after_two_dashes_is_an_argument(self, cli: CommandLine) -> None:
         text = cli("sessions", "rename", "nobody", "--", "--json", expect=3).stderr

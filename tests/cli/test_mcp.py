@@ -61,6 +61,10 @@ def test_variables_and_headers_are_taken_over(cli: CommandLine, config: Path) ->
     [
         (("add", "{not json"), "This is not JSON"),
         (("add", "nowhere.json"), "cannot be read"),
+        (("add", sys.executable), "cannot be read: it is not a text file"),
+        (("add", '{"a":' * 100_000), "This is not JSON"),
+        (("add", '{"a": {"command": "x", "args": 5}}'), "'args' of the server 'a' is not a list"),
+        (("add", '{"a": {"command": "x", "env": [1]}}'), "'env' of the server 'a' is not an obj"),
         (("add", '{"mcpServers": {}}'), "There is no server"),
         (("add", '{"Bad Name": {"command": "x"}}'), "cannot be the name"),
         (("add", '{"a": {}}'), "needs a command or a url"),

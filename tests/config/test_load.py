@@ -112,6 +112,8 @@ format = "json"
         ("[platforms.webhook]\nsecrt = 'x'", "line 2: platforms.webhook.secrt",
          "Did you mean secret?"),
         ("x =", "is not TOML", "Correct that line"),
+        (f"x = {'[' * 100_000}", "is not TOML", "Correct that line"),
+        (f"# {'x' * 1_000_000}", "has more than 1,000,000 characters", "Check the path"),
     ],
 )  # fmt: skip
 def test_mistake_is_reported_with_line_and_hint(

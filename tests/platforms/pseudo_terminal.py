@@ -46,6 +46,7 @@ class Terminal:
         self._stream = pyte.ByteStream(self._screen)
         self.written = ""  # everything the program wrote, with its control sequences
         self._master, slave = pty.openpty()
+        self._is_open = True
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self._row_count = rows
         self.process = subprocess.Popen(
@@ -61,7 +62,7 @@ class Terminal:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
-        os.close(self._master)
+        self.hang_up()
 
     @property
     def text(self) -> str:
@@ -109,6 +110,12 @@ class Terminal:
         while self.read(0.1):
             assert time.monotonic() < deadline, f"it did not end:\n{self.text}"
         return self.process.wait(PATIENCE)
+
+    def hang_up(self) -> None:
+        """Close the window: nothing can be read from the terminal or written to it any more."""
+        if self._is_open:
+            self._is_open = False
+            os.close(self._master)
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from tertulia.storage.inspection import Inspection
 
+_NARROW_COLUMNS = 50  # below it the details stand under the names
 MARKS: dict[State, tuple[str, str]] = {
     "ok": ("✓", "green"),
     "warning": ("!", "yellow"),
@@ -344,13 +345,15 @@ def _print_findings(options: CommandOptions, findings: list[Finding]) -> None:
 
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
+    is_narrow = output.console(options).width < _NARROW_COLUMNS
+    if not is_narrow:
+        table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for finding in findings:
         mark, color = MARKS[finding.state]
-        table.add_row(
-            output.plain_text(mark, color), output.plain_text(finding.name), _details(finding)
-        )
+        name, details = output.plain_text(finding.name), _details(finding)
+        texts = [name.append("\n").append_text(details)] if is_narrow else [name, details]
+        table.add_row(output.plain_text(mark, color), *texts)
     output.print_renderables(options, table)
 
 

@@ -15,7 +15,7 @@ import click
 from click.shell_completion import shell_complete
 
 from tertulia import __version__
-from tertulia.cli import errors
+from tertulia.cli import errors, output
 from tertulia.cli.ask import ask
 from tertulia.cli.bench import bench
 from tertulia.cli.chat import chat
@@ -80,7 +80,7 @@ class RootGroup(CommandGroup):
             click.echo(err=True)  # ends the line on which the terminal shows ^C
             return errors.INTERRUPTED
         except BrokenPipeError:
-            _discard_output()
+            output.discard_output()
             return errors.PIPE_CLOSED
         except click.exceptions.NoArgsIsHelpError as problem:
             click.echo(problem.format_message(), err=True)
@@ -124,7 +124,7 @@ for _command in (
 def _report(problem: Exception, args: list[str]) -> int:
     """Print an expected error and return the exit code for it."""
     if isinstance(problem, OSError):
-        _discard_output()  # printing may be what failed, and would fail again at the end
+        output.discard_output()  # printing may be what failed, and would fail again at the end
     failure = errors.failure_from(problem)
     failure.print(args)
     return failure.exit_code
@@ -149,12 +149,15 @@ def load_credentials(environ: MutableMapping[str, str]) -> None:
     program is started with, no other process can read them in /proc. A variable that is set stays.
     """
     folder = environ.get("CREDENTIALS_DIRECTORY")
-    with suppress(OSError):
-        for entry in os.scandir(folder) if folder else ():
-            match = re.fullmatch(r"(?:[a-z]+_)?([A-Z][A-Z0-9_]*)", entry.name)
-            if match and match[1] not in environ:
-                with open(entry.path, encoding="utf-8") as file:
-                    environ[match[1]] = file.read().strip()
+    try:
+        entries = list(os.scandir(folder)) if folder else []
+    except OSError:
+        return
+    for entry in entries:
+        match = re.fullmatch(r"(?:[a-z]+_)?([A-Z][A-Z0-9_]*)", entry.name)
+        if match and match[1] not in environ:
+            with suppress(OSError, UnicodeError), open(entry.path, encoding="utf-8") as file:
+                environ[match[1]] = file.read().strip()
 
 
 def _replace_unencodable_characters() -> None:
@@ -162,14 +165,3 @@ def _replace_unencodable_characters() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-
-
-def _discard_output() -> None:
-    """Send further output to the null device.
-
-    Python flushes the standard output once more when it ends, and would report that error too.
-    """
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, io.UnsupportedOperation):
-        return

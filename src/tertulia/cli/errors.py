@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -53,6 +54,18 @@ _EXIT_CODE_BY_CLASS: tuple[tuple[type[errors.Error], int], ...] = (
     (errors.AgentError, NO_ANSWER),
 )
 
+_SYSTEM_HINTS: dict[int | None, str] = {
+    errno.ENOSPC: "Free some space and try again.",
+    errno.EDQUOT: "Free some space and try again.",
+    errno.EACCES: "Check which user may read and write it.",
+    errno.EPERM: "Check which user may read and write it.",
+    errno.EROFS: "Name a place that can be written to.",
+    errno.EISDIR: "Name a file, not a folder.",
+    errno.ENOENT: "Check the path.",
+    errno.ENAMETOOLONG: "Choose a shorter name.",
+    errno.EMFILE: "Raise the limit of open files (ulimit -n), and try again.",
+}
+
 # Errors that are not bugs of the program; they are printed without a traceback.
 EXPECTED_ERRORS = (errors.Error, click.ClickException, ModuleNotFoundError, OSError)
 
@@ -94,7 +107,8 @@ def failure_from(problem: Exception) -> CliFailure:
     if isinstance(problem, ModuleNotFoundError):
         hint = f"Install it: {install_command(extra_of(problem.name or ''))}"
         return CliFailure(USAGE, "config", f"The package {problem.name} is not installed.", hint)
-    return CliFailure(STORE, "system", f"The system refused: {problem}.")
+    next_step = _SYSTEM_HINTS.get(problem.errno) if isinstance(problem, OSError) else None
+    return CliFailure(STORE, "system", f"The system refused: {problem}.", next_step)
 
 
 def exit_code(problem: errors.Error) -> int:

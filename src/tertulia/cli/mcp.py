@@ -264,14 +264,15 @@ def _read_json(text: str) -> Mapping[str, Any]:
         try:
             with open(text, encoding="utf-8") as file:
                 text = file.read()
-        except OSError as problem:
+        except (OSError, UnicodeError) as problem:
+            reason = problem.strerror if isinstance(problem, OSError) else "it is not a text file"
             raise ConfigError(
-                f"{output.display_line(text, 80)} cannot be read: {problem.strerror}.",
+                f"{output.display_line(text, 80)} cannot be read: {reason}.",
                 hint='Give a file, or JSON such as {"mcpServers": {…}}.',
             ) from problem
     try:
         value = json.loads(text)
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise ConfigError(f"This is not JSON: {problem}.", hint="Correct it.") from problem
     servers = value.get("mcpServers", value) if isinstance(value, dict) else None
     if not isinstance(servers, dict) or not servers:
@@ -287,6 +288,12 @@ def _section_values(
     """Return the values of a section, the variables of its secrets, and its headers."""
     if not isinstance(fields, dict):
         raise ConfigError(f"The server {name!r} is not an object.", hint="Correct the JSON.")
+    for key, kind in (("args", list), ("env", dict), ("headers", dict)):
+        if not isinstance(fields.get(key) or kind(), kind):
+            expected = "a list" if kind is list else "an object"
+            raise ConfigError(
+                f"{key!r} of the server {name!r} is not {expected}.", hint="Correct the JSON."
+            )
     values: dict[str, Any] = {}
     if fields.get("url"):
         values["url"] = str(fields["url"])

@@ -8,6 +8,7 @@ rich is imported only in the functions that print for people: commands start fas
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -31,6 +32,7 @@ __all__ = [
     "ask_yes_no",
     "cell",
     "console",
+    "discard_output",
     "display_json",
     "display_line",
     "display_text",
@@ -54,6 +56,17 @@ _SPINNER_DELAY_SECONDS = 0.5
 
 _INDENT = "    "
 _MIN_TEXT_WIDTH = 20
+
+
+def discard_output() -> None:
+    """Send further output to the null device.
+
+    Python flushes the standard output once more when it ends, and would report that error too.
+    """
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, io.UnsupportedOperation):
+        return
 
 
 def print_json(value: Any) -> None:

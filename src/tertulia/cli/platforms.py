@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -172,10 +171,7 @@ def identify(section: AccountSection) -> str:
 
 
 def append_section(path: str, section: str, values: Mapping[str, Any]) -> None:
-    """Add a section to the configuration file, which only this user can read afterwards.
-
-    The file is replaced as a whole: a crash leaves the old one or the new one.
-    """
+    """Add a section to the configuration file, which only this user can read afterwards."""
     lines = [f"{key} = {json.dumps(value)}" for key, value in values.items() if value]
     text = "\n".join([f"[{section}]", *lines, ""])
     try:
@@ -184,17 +180,7 @@ def append_section(path: str, section: str, values: Mapping[str, Any]) -> None:
     except FileNotFoundError:
         wizard.write_config(path, f"{wizard.config_text({'kind': 'parrot'})}\n{text}")
         return
-    folder = os.path.dirname(os.path.abspath(path))
-    handle, partial = tempfile.mkstemp(dir=folder, prefix=".config-")
-    try:
-        with open(handle, "w", encoding="utf-8") as file:
-            file.write(f"{before.rstrip()}\n\n{text}")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException:
-        os.unlink(partial)
-        raise
+    wizard.write_config(path, f"{before.rstrip()}\n\n{text}", is_forced=True)
 
 
 def account_statuses(options: CommandOptions) -> list[AccountStatus]:

@@ -98,6 +98,8 @@ async def serve_gateway(
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
+    if terminal is not None and terminal.is_gone:
+        output.discard_output()
     if terminal is not None and terminal.problem is not None:
         raise terminal.problem
 
@@ -258,7 +260,7 @@ async def _stop_when_left(
     One ctrl-C is then enough to leave without the answer that is being written.
     """
     await terminal.finished.wait()
-    if terminal.is_answering and terminal.problem is None:
+    if terminal.is_answering and terminal.problem is None and not terminal.is_gone:
         with suppress(OSError):  # the window may be closed
             print_text(
                 "\nThe answer is finished first. ctrl-C leaves at once;"

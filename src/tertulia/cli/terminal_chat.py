@@ -113,7 +113,7 @@ def print_farewell(store: aio.Store) -> None:
 
 def exit_code(terminal: TerminalAdapter) -> int:
     """Return the exit code of piped input: that of the first message without an answer."""
-    if sys.stdin.isatty() or not terminal.unanswered:
+    if sys.stdin.isatty() or terminal.is_gone or not terminal.unanswered:
         return errors.OK
     return errors.DENIED if terminal.unanswered[0].startswith(REFUSAL_KEY) else errors.NO_ANSWER
 

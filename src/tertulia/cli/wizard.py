@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import shlex
+import tempfile
+from contextlib import suppress
 
 import click
 
@@ -126,21 +128,33 @@ def config_text(agent: dict[str, object]) -> str:
 
 
 def write_config(path: str, text: str, *, is_forced: bool = False) -> None:
-    """Write a new file, readable by this user only.
+    """Write a file, readable by this user only.
 
-    Raise ConfigError if it cannot be written, or if it exists and `is_forced` is false.
+    It is written whole or not at all: a crash or a full disk leaves what was there before. Raise
+    ConfigError if it cannot be written, or if it exists and `is_forced` is false.
     """
-    folder = os.path.dirname(os.path.abspath(path))
-    flags = os.O_CREAT | os.O_WRONLY | (os.O_TRUNC if is_forced else os.O_EXCL)
+    target = os.path.realpath(path)  # a link stays a link
+    if os.path.lexists(target) and not os.path.isfile(target):
+        raise _write_error(path, "it is not a regular file")
+    folder = os.path.dirname(target)
     try:
         make_private_folder(folder)
-        number = os.open(path, flags, 0o600)
+        number, partial = tempfile.mkstemp(dir=folder, prefix=".config-")
+        try:
+            with open(number, "w", encoding="utf-8") as stream:
+                stream.write(text)
+                stream.flush()
+                os.fsync(stream.fileno())
+            if not is_forced:
+                os.close(os.open(target, os.O_CREAT | os.O_EXCL, 0o600))
+            os.replace(partial, target)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(partial)
     except FileExistsError:
         raise _exists_error(path) from None
     except OSError as problem:
         raise _write_error(path, str(problem.strerror)) from problem
-    with open(number, "w", encoding="utf-8") as stream:
-        stream.write(text)
 
 
 def _require_writable(path: str) -> None:

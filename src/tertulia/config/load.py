@@ -344,11 +344,13 @@ def _parse_path(text: str) -> KeyPath:
 
 # -- the file
 
+_MAX_CHARACTERS = 1_000_000  # a device such as /dev/zero never ends
+
 
 def _read_file(path: str) -> tuple[dict[str, Any], Origin]:
     try:
         with open(path, encoding="utf-8") as stream:
-            text = stream.read()
+            text = stream.read(_MAX_CHARACTERS + 1)
     except FileNotFoundError:
         raise ConfigError(
             f"There is no configuration at {path}.",
@@ -361,9 +363,15 @@ def _read_file(path: str) -> tuple[dict[str, Any], Origin]:
             hint="It must be a UTF-8 text file that this user may read.",
             field="config",
         ) from problem
+    if len(text) > _MAX_CHARACTERS:
+        raise ConfigError(
+            f"The configuration {path} has more than {_MAX_CHARACTERS:,} characters.",
+            hint="Check the path: a configuration is a short TOML file.",
+            field="config",
+        )
     try:
         values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as problem:
+    except (tomllib.TOMLDecodeError, RecursionError) as problem:
         raise ConfigError(
             f"{path} is not TOML: {problem}.", hint="Correct that line.", field="config"
         ) from problem

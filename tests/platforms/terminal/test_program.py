@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tertulia import open as open_store
-from tertulia.cli.errors import NO_ANSWER, PIPE_CLOSED
+from tertulia.cli.errors import NO_ANSWER, PIPE_CLOSED, STORE
 from tests.platforms.pseudo_terminal import (
     PATIENCE,
     PROMPT,
@@ -257,6 +257,27 @@ class TestAnswerInProgress:
             assert "Waiting for the answer" not in again.text
             again.sees("  Thinking of plums")
 
+    @pytest.mark.parametrize("arguments", [["chat"], ["chat", "--plain"], ["run"]])
+    def test_terminal_that_is_gone_ends_the_program_quietly(
+        self, tmp_path: Path, go: Path, arguments: list[str]
+    ) -> None:
+        with tertulia(tmp_path, *arguments) as talk:
+            if "--plain" in arguments:
+                talk.sees("You:")
+                talk.press("plums\r")
+                talk.sees("Waiting for the answer.")
+            else:
+                _begin(talk, "plums")
+            talk.hang_up()
+            go.touch()
+            assert talk.process.wait(PATIENCE) == 0
+        log = (tmp_path / "home/.config/tertulia/log.jsonl").read_text("utf-8")
+        events = [json.loads(line) for line in log.splitlines()]
+        assert [event["event"] for event in events if event["level"] != "info"] == []
+        assert [event["outcome"] for event in events if event["event"] == "turn"] == ["answered"]
+        with tertulia(tmp_path, "chat") as again:
+            again.sees("  Thinking of plums")
+
     def test_sigterm_lets_the_answer_finish(self, tmp_path: Path, go: Path) -> None:
         with tertulia(tmp_path, "run") as talk:
             _begin(talk, "plums")
@@ -398,6 +419,18 @@ def test_pipe_without_an_answer_fails(tmp_path: Path) -> None:
     assert "no-such-program" in done.stderr
     assert "/retry asks again" in done.stderr
     assert "[warning" not in done.stderr  # the log is a file
+
+
+def test_input_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    environ = {"HOME": str(tmp_path), "TZ": "UTC", "PYTHONPATH": str(AGENT.parents[2] / "src")}
+    with (tmp_path / "written").open("w") as file:
+        done = subprocess.run(
+            [sys.executable, "-m", "tertulia", "chat"],
+            stdin=file, capture_output=True, text=True, env=environ, check=False,
+            timeout=PATIENCE,
+        )  # fmt: skip
+    assert done.returncode == STORE
+    assert done.stderr == "error: The system refused: [Errno 9] Bad file descriptor.\n"
 
 
 def test_closed_output_pipe_ends_the_program(tmp_path: Path) -> None:

@@ -106,6 +106,11 @@ class TerminalAdapter(Adapter):
         """Return whether an answer is being written."""
         return self._view.is_answering
 
+    @property
+    def is_gone(self) -> bool:
+        """Return whether the window was closed, or the connection to the terminal was lost."""
+        return self._view.is_gone
+
     async def listen(self, receive: Receive) -> None:
         self.mark_listening()
 
@@ -116,6 +121,8 @@ class TerminalAdapter(Adapter):
 
         try:
             await self._read(receive_typed)
+        except OSError as problem:
+            self._failure = problem  # the input cannot be read; trying again would not help
         except Exception as problem:
             self._failure = problem
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 import uuid
 from typing import Final, NamedTuple, TextIO
@@ -36,35 +37,51 @@ def typed_message(text: str, media: tuple[Media, ...] = ()) -> Incoming:
     return Incoming(source=Source.local(), text=clean, message_id=uuid.uuid4().hex, media=media)
 
 
-async def next_message(lines: asyncio.Queue[str | None]) -> str | None:
-    """Return the next message; a line that ends in a backslash continues on the next line."""
+async def next_message(lines: asyncio.Queue[str | OSError | None]) -> str | None:
+    """Return the next message; a line that ends in a backslash continues on the next line.
+
+    Raise `OSError` if the input cannot be read.
+    """
     message = await lines.get()
-    while message is not None and message.endswith("\\"):
+    while isinstance(message, str) and message.endswith("\\"):
         more = await lines.get()
-        if more is None:
-            lines.put_nowait(None)
+        if not isinstance(more, str):
+            lines.put_nowait(more)
             return message
         message = f"{message[:-1]}\n{more}"
+    if isinstance(message, OSError):
+        raise message
     return message
 
 
-def read_stream(stream: TextIO) -> asyncio.Queue[str | None]:
+def is_hangup(problem: OSError) -> bool:
+    """Return whether the terminal is gone: its window was closed, or the connection was lost."""
+    return problem.errno in (errno.EIO, errno.ENXIO)
+
+
+def read_stream(stream: TextIO) -> asyncio.Queue[str | OSError | None]:
     """Return a queue of the lines of a stream, which a thread reads; None marks the end.
+
+    An exception marks the end, too, if the stream cannot be read.
 
     A thread that waits for input cannot be interrupted, so it is a daemon thread, which does not
     keep the program alive.
     """
-    lines: asyncio.Queue[str | None] = asyncio.Queue()
+    lines: asyncio.Queue[str | OSError | None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
 
-    def put(line: str | None) -> None:
+    def put(line: str | OSError | None) -> None:
         if not loop.is_closed():
             loop.call_soon_threadsafe(lines.put_nowait, line)
 
     def read() -> None:
-        for line in stream:
-            put(line.rstrip("\r\n"))
-        put(None)
+        try:
+            for line in stream:
+                put(line.rstrip("\r\n"))
+        except OSError as problem:  # opened for writing, for example
+            put(None if is_hangup(problem) else problem)
+        else:
+            put(None)
 
     threading.Thread(target=read, name="tertulia-stdin", daemon=True).start()
     return lines

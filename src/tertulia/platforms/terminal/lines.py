@@ -25,6 +25,7 @@ from tertulia.platforms.terminal.attachments import (
 from tertulia.platforms.terminal.incoming import (
     QUITS,
     OtherMessage,
+    is_hangup,
     next_message,
     read_stream,
     typed_message,
@@ -57,6 +58,7 @@ class LineView:
         self.menu: tuple[MenuEntry, ...] = ()
         self.problem: Exception | None = None
         self.is_closed = asyncio.Event()
+        self.is_gone = False  # the terminal: its window was closed, or the connection was lost
         self._stdin = stdin
         self._stdout = stdout
         self._is_plain = is_plain
@@ -79,7 +81,7 @@ class LineView:
                 await self._answer_line(receive, line)
         await self._settle(None)  # also messages left unanswered by an earlier run
 
-    async def _next(self, lines: asyncio.Queue[str | None]) -> str | None:
+    async def _next(self, lines: asyncio.Queue[str | OSError | None]) -> str | None:
         if not self._is_plain:
             return await next_message(lines)
         self._write("You: ")
@@ -161,7 +163,7 @@ class LineView:
             self.print_message(answer)
 
     def _write(self, text: str) -> None:
-        if self.problem is not None:
+        if self.problem is not None or self.is_gone:
             return
         try:
             self._stdout.write(text)
@@ -170,4 +172,9 @@ class LineView:
             # The reader has closed the pipe, as in `tertulia chat | head`: stop reading input
             # too; the rest of the answers is in the transcript.
             self.problem = problem
+            self.is_closed.set()
+        except OSError as problem:
+            if not is_hangup(problem):
+                raise
+            self.is_gone = True
             self.is_closed.set()

@@ -62,6 +62,10 @@ class LiveView:
         return bool(self._turns)
 
     @property
+    def is_gone(self) -> bool:
+        return self._screen.is_gone
+
+    @property
     def menu(self) -> tuple[MenuEntry, ...]:
         return self._screen.menu
 

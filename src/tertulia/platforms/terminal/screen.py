@@ -32,7 +32,7 @@ from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
 from tertulia.platforms.base import MenuEntry
-from tertulia.platforms.terminal.incoming import FORGET
+from tertulia.platforms.terminal.incoming import FORGET, is_hangup
 from tertulia.platforms.terminal.input_completer import InputCompleter, pasted_file
 from tertulia.platforms.terminal.markdown_rows import row_width
 from tertulia.platforms.terminal.pager import (
@@ -56,11 +56,18 @@ _BEGIN_UPDATE, _END_UPDATE = "\x1b[?2026h", "\x1b[?2026l"
 class BatchedOutput(Vt100_Output):
     """A terminal whose output can be held back and sent in one write."""
 
+    is_gone = False  # the window was closed, or the connection was lost
     _is_held = False
 
     def flush(self) -> None:
-        if not self._is_held:
+        if self._is_held:
+            return
+        try:
             super().flush()
+        except OSError as problem:
+            if not is_hangup(problem):
+                raise
+            self.is_gone = True
 
     @contextlib.contextmanager
     def one_write(self) -> Iterator[None]:
@@ -150,9 +157,15 @@ class Screen:
     def is_running(self) -> bool:
         return self._app.is_running
 
+    @property
+    def is_gone(self) -> bool:
+        """Return whether the window was closed, or the connection to it was lost."""
+        return isinstance(self._output, BatchedOutput) and self._output.is_gone
+
     async def run(self) -> None:
-        """Read and show until the person leaves."""
-        await self._app.run_async(handle_sigint=False)
+        """Read and show until the person leaves, or the terminal is gone."""
+        with contextlib.suppress(EOFError):  # raised for the end of the input
+            await self._app.run_async(handle_sigint=False)
 
     def leave(self) -> None:
         """End `run`."""
