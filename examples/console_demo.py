@@ -157,7 +157,7 @@ def _queues(store: tertulia.Store) -> None:
     stuck = (
         (ANA, "Your tickets: coach 4, seats 12A and 12B.", "unknown",
          "the connection was lost while the message was sent"),
-        (GARDEN, "The nettle tea is ready to be poured tomorrow. 🌿", "dead",
+        (GARDEN, "The nettle tea is ready to be poured tomorrow.", "dead",
          "403: the bot was removed from the channel"),
         (JONAS, "Deine Erinnerung: Zählerstand ablesen.", "dead",
          "403: bot was blocked by the user"),

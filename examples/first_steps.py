@@ -93,8 +93,9 @@ def run_conversation(store: tertulia.Store, clock: Clock) -> None:
 
     print_title("Usage and cost by model")
     for model, usage in store.usage.sum("model").items():
-        cost = "unknown" if usage.cost_usd is None else f"${usage.cost_usd:.6f}"
-        print(f"   {model}: {usage.total} tokens, {cost} ({usage.cost_status})")
+        is_known = usage.cost_usd is not None
+        cost = f"${usage.cost_usd:.6f} ({usage.cost_status})" if is_known else "cost unknown"
+        print(f"   {model}: {usage.total} tokens, {cost}")
 
     print_title("A person with a hostile name writes on Discord: it stays a name")
     bob = Source(

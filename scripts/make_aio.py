@@ -146,11 +146,12 @@ STORE = '''
         wait: float = 30.0,
         inbox_item: InboxItem | None = None,
         resumes: str | None = None,
+        on_enter: Callable[[Session], None] | None = None,
     ) -> TurnControl:
         """Return a turn with the calls that gateways need; see `tertulia.Store.turn_control`."""
         control = self.sync.turn_control(
             source, text, message_id=message_id, media=media, wait=wait, inbox_item=inbox_item,
-            resumes=resumes,
+            resumes=resumes, on_enter=on_enter,
         )
         return TurnControl(control, self.executor)
 

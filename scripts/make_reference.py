@@ -59,11 +59,24 @@ CALLS = (
 # The meaning of settings for which the docstring of the class has no line.
 MEANINGS: dict[str, str] = {}
 
-HEAD = """# Reference
+HEAD = """# Python reference
 
 This page is generated from the code: `python scripts/make_reference.py`. It lists; the other pages
 explain. `tertulia.aio` has the same calls with `await`: see [async](async.md). The commands are in
-[the command line](cli.md).
+[the command line](cli.md). A program that uses the calls that most programs need:
+
+```python
+import tertulia
+from tertulia import Source
+
+ana = Source("telegram", "42", user_id="42", user_name="Ana")
+with tertulia.open("talk.db") as store:
+    with store.turn(ana, text="Will it rain?", message_id="1001") as turn:
+        if not turn.duplicate:
+            turn.add_assistant(f"I was given {len(turn.history())} message.")
+    for session in store.sessions.find(platform="telegram").items:
+        print(session.id, store.transcript(session.id).count(), store.search("rain").items)
+```
 """
 _LISTED = re.compile(r" {0,4}(\w+) {2,}(\S.*)")
 

@@ -104,11 +104,14 @@ class Store:
         wait: float = 30.0,
         inbox_item: InboxItem | None = None,
         resumes: str | None = None,
+        on_enter: Callable[[Session], None] | None = None,
     ) -> TurnControl:
         """Return the control of a turn, for gateways and integrations that drive it by steps.
 
         The answer settles `inbox_item`, a claimed item, in the same transaction. With `resumes`,
-        a batch of approvals, it enters the turn of that message which waited for them.
+        a batch of approvals, it enters the turn of that message which waited for them. `on_enter`
+        is called once the turn has begun, in the same thread, to read what else it needs; if it
+        raises, the turn is left.
         """
         return self._records.turn_control(
             source,
@@ -118,6 +121,7 @@ class Store:
             wait=wait,
             inbox_item=inbox_item,
             resumes=resumes,
+            on_enter=on_enter,
         )
 
     def for_person(self, source: Source) -> PersonView:

@@ -1,18 +1,25 @@
-"""Calls that share a commit: each fails alone, and no result is returned before the commit."""
+"""Calls that share a commit: each fails alone, and no result is returned before the commit.
+
+On PostgreSQL they share threads.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import tertulia
 from tertulia import Settings, Source, Store, StoreError
+from tertulia.aio import executor
 from tertulia.records.queues.inbox import CHANNEL
 from tertulia.storage.base import Transaction
+from tests.servers.postgres import Server
+from tests.servers.proxy import proxy
 from tests.storage.store_internals import sqlite_of
 from tests.storage.watched_disk import Disk, Step, fail
 
@@ -47,6 +54,33 @@ def put_and_fail(store: Store, name: str) -> None:
         raise Refused
 
     sqlite_of(store).write(work)
+
+
+def test_call_is_prepared_before_the_transaction_begins(tmp_path: Path) -> None:
+    settings = Settings(zone="UTC", busy_seconds=0.1)
+    path = tmp_path / "talk.db"
+
+    async def scenario() -> None:
+        async with tertulia.aio.open(path, settings=settings) as store:
+
+            def prepare() -> Callable[[], None]:
+                with tertulia.open(path, settings=settings) as other:
+                    put(other, "prepared")  # refused while a transaction of this store is open
+                return partial(put, store.sync, "called")
+
+            def fail_to_prepare() -> Callable[[], None]:
+                raise Refused
+
+            refused = store.executor.run_prepared(fail_to_prepare)
+            await asyncio.gather(
+                store.executor.run_prepared(prepare),
+                store.run_batched(put, store.sync, "beside"),
+            )
+            with pytest.raises(Refused):
+                await refused
+            assert all(has(store.sync, name) for name in ("prepared", "called", "beside"))
+
+    asyncio.run(scenario())
 
 
 def test_calls_see_earlier_calls_and_other_handles_do_not(store: Store, tmp_path: Path) -> None:
@@ -207,3 +241,76 @@ def test_calls_of_a_closed_store_raise(tmp_path: Path) -> None:
                 await store.inbox.put(ANA, "hola", message_id="1")
 
     asyncio.run(scenario())
+
+
+# -- on PostgreSQL, where calls need not wait for each other
+
+
+async def _threads_of_calls(address: str) -> set[int]:
+    """Return the threads that ran many short calls, so many that the time of one counts."""
+    threads: set[int] = set()
+    async with tertulia.aio.open(address) as store:
+
+        def call() -> None:
+            threads.add(threading.get_ident())
+            store.sync.inbox.count("waiting", limit=1)
+
+        for _ in range(4):
+            await asyncio.gather(*(store.run_batched(call) for _ in range(150)))
+    return threads
+
+
+def test_short_calls_share_a_few_threads(postgres: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A busy machine is not taken for a slow network, nor for calls that wait for a lock.
+    monkeypatch.setattr(executor, "_CALLS_TO_COMPARE", 10**6)
+    monkeypatch.setattr(executor, "_LOOK_SECONDS", PATIENCE)
+    with postgres.empty_store() as address:
+        threads = asyncio.run(_threads_of_calls(address))
+    assert 1 <= len(threads) <= executor._SHORT_THREADS
+
+
+def test_slow_network_gets_more_threads(postgres: Server) -> None:
+    with postgres.empty_store() as address, proxy(address, delay=0.004) as line:
+        threads = asyncio.run(_threads_of_calls(line.address))
+    assert len(threads) > executor._SHORT_THREADS
+
+
+def test_short_calls_go_on_while_others_wait_for_a_lock(postgres: Server) -> None:
+    """As many calls as there are threads for them wait; one more ends before them."""
+
+    async def scenario(address: str) -> None:
+        async with tertulia.aio.open(address) as store:
+            go_on = threading.Event()
+            started = [asyncio.Event() for _ in range(executor._SHORT_THREADS)]
+            waiting = [
+                asyncio.ensure_future(store.run_batched(_blocking_call(event, go_on)))
+                for event in started
+            ]
+            for event in started:
+                await asyncio.wait_for(event.wait(), PATIENCE)
+            put = asyncio.ensure_future(store.inbox.put(ANA, "hola", message_id="1"))
+            accepted = await asyncio.wait_for(put, PATIENCE / 2)
+            assert accepted.is_new
+            assert not any(call.done() for call in waiting)
+            go_on.set()
+            assert all(await asyncio.gather(*waiting))
+
+    with postgres.empty_store() as address:
+        asyncio.run(scenario(address))
+
+
+def test_accepted_short_calls_still_run_when_the_threads_are_stopped(postgres: Server) -> None:
+    async def scenario(store: Store) -> None:
+        threads = executor.ThreadExecutor()
+        threads.batch_calls_of(store)
+        started, go_on = asyncio.Event(), threading.Event()
+        first = asyncio.ensure_future(threads.run_batched(_blocking_call(started, go_on)))
+        others = [asyncio.ensure_future(threads.run_batched(go_on.is_set)) for _ in range(20)]
+        await asyncio.wait_for(started.wait(), PATIENCE)
+        threads.stop()
+        await asyncio.gather(*others)
+        go_on.set()
+        assert await first
+
+    with postgres.empty_store() as address, tertulia.open(address) as store:
+        asyncio.run(scenario(store))

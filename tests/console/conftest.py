@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.console.served_console import ServedConsole, served_console
 from tests.servers.browser import MISSING, WatchedContext, browser_program, running_browser
+from tests.servers.empty_stores import NewPlace
 
 expect.set_options(timeout=60_000)  # the machine may be busy
 
@@ -27,9 +27,9 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedConsole]:
+def demo(new_place: NewPlace) -> Iterator[ServedConsole]:
     """The console of the demonstration, for tests that only read."""
-    with served_console(Path(tmp_path_factory.mktemp("demo")) / "talk.db", is_demo=True) as console:
+    with new_place() as place, served_console(place, is_demo=True) as console:
         yield console
 
 

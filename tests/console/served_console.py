@@ -81,7 +81,7 @@ def served_console(
     if prepare is not None:
         prepare(path)
     with served_gateway(
-        path,  # type: ignore[arg-type]
+        path,
         agent=agent,
         adapters=(WebAdapter(),) if adapters is None else adapters,
         pages=console_pages,

@@ -66,6 +66,31 @@ def test_pages_at_the_same_address_are_loaded_once_for_each_change() -> None:
     asyncio.run(run())
 
 
+def test_numbers_of_the_navigation_are_loaded_once_for_each_change() -> None:
+    loads = 0
+
+    async def load_numbers() -> dict[str, str]:
+        nonlocal loads
+        loads += 1
+        await asyncio.sleep(0)
+        return {"count_people": str(loads)}
+
+    async def run() -> None:
+        counter = Counter()
+        watch = ChangeWatch(counter, lambda: False)
+        with watch.open(KEY):
+            await watch.wait(-1, 60)
+            for number in (1, 2):
+                shown = await asyncio.gather(*(watch.count(KEY, load_numbers) for _ in range(50)))
+                assert shown == [{"count_people": str(number)}] * 50
+                before = watch.changes
+                counter.changes += 1
+                assert await watch.wait(before, 60)
+        assert loads == 2
+
+    asyncio.run(run())
+
+
 def test_nobody_looks_while_no_page_is_open() -> None:
     async def run() -> None:
         counter = Counter()

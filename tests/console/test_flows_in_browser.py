@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
@@ -93,8 +92,53 @@ def test_rows_change_in_place_and_new_ones_wait_behind_a_link(where: str, profil
         expect(page.locator(".rows > li").first).not_to_have_id(str(before))
 
 
-def test_a_chat_streams_and_shows_markdown(tmp_path: Path, profile: Profile) -> None:
-    with served_console(tmp_path / "talk.db") as console:
+def test_the_navigation_counts_what_waits_and_rows_tell_whose_it_is(
+    where: str, profile: Profile
+) -> None:
+    with served_console(where, is_demo=True) as console:
+        page = console.sign_in(profile(console.url))
+        page.goto("/console/sessions")
+        counts = page.locator("#count_deliveries"), page.locator("#count_people")
+        expect(counts[0]).to_have_text("4 wait for you")
+        expect(counts[1]).to_have_text("1 waits for you")
+        with console.gateway.store() as store:
+            (unknown,) = store.outbox.find(state="unknown").items
+            store.queues.settle_delivery(unknown.id, "sent")
+            store.people.refuse(store.people.pending_pairings()[0].person)
+        expect(counts[0]).to_have_text("3 wait for you")
+        expect(counts[1]).to_have_text("")
+        page.goto("/console/usage")  # it has no stream
+        expect(counts[0]).to_have_text("3 wait for you")
+        page.goto("/console/deliveries")
+        row = page.locator(".rows > li", has_text="Deine Erinnerung")
+        expect(row.locator(".place")).to_contain_text("Telegram, DM with Jonas Weber")
+
+
+def test_the_time_zone_of_a_person_is_set_and_taken_back(where: str, profile: Profile) -> None:
+    with served_console(where) as console:
+        with console.gateway.store() as store, store.turn(ANA, "hello", message_id="1") as turn:
+            turn.add_assistant("hi")
+        page = console.sign_in(profile(console.url))
+        page.goto("/console/people")
+        field = page.get_by_label("Time zone of Ana")
+        page.locator("td summary").click()
+        field.fill("Mars/Olympus")
+        page.keyboard.press("Enter")
+        expect(page.locator("#notice")).to_contain_text("Mars/Olympus")
+        expect(field).to_have_value("Mars/Olympus")  # what was typed is kept
+        field.fill("Asia/Tokyo")
+        page.keyboard.press("Enter")
+        expect(page.locator("td summary")).to_contain_text("Asia/Tokyo")
+        page.locator("#notice").get_by_role("button", name="Undo").click()
+        expect(page.locator("td summary")).to_contain_text("as the server")
+        page.goto("/console/people/decisions")
+        expect(page.locator(".events li").first).to_contain_text("Ana is in the time zone of the")
+        with console.gateway.store() as store:
+            assert store.people.find()[0].zone is None
+
+
+def test_a_chat_streams_and_shows_markdown(where: str, profile: Profile) -> None:
+    with served_console(where) as console:
         page = console.sign_in(profile(console.url))
         page.goto("/console/chat")
         expect(page.locator("#liveness")).to_have_text("Live.")
@@ -119,10 +163,12 @@ def test_a_chat_streams_and_shows_markdown(tmp_path: Path, profile: Profile) -> 
         expect(page.get_by_label("Message")).to_have_value("/help ")
         page.keyboard.press("Enter")
         expect(page.locator("#draft")).to_contain_text("/resume")
+        expect(page.locator("#draft strong").first).to_have_text("Conversations")  # not **…**
+        expect(page.locator("#live_chat .entry.person .name")).to_have_text("You")
 
 
-def test_files_are_attached_and_shown(tmp_path: Path, profile: Profile) -> None:
-    with served_console(tmp_path / "talk.db") as console:
+def test_files_are_attached_and_shown(where: str, profile: Profile) -> None:
+    with served_console(where) as console:
         browser = profile(console.url)
         page = console.sign_in(browser)
         page.goto("/console/chat")
@@ -174,8 +220,8 @@ def test_an_answer_is_stopped_and_repeated_in_its_transcript(where: str, profile
         expect(page.locator(".events")).to_contain_text("to be stopped by token:root")
 
 
-def test_a_guest_only_chats(tmp_path: Path, profile: Profile) -> None:
-    with served_console(tmp_path / "talk.db") as console:
+def test_a_guest_only_chats(where: str, profile: Profile) -> None:
+    with served_console(where) as console:
         page = console.sign_in(profile(console.url), "eve")
         page.goto("/console/")
         expect(page).to_have_url(re.compile("/console/chat$"))
@@ -224,11 +270,15 @@ def test_undo_restore_and_fork(where: str, profile: Profile) -> None:
             session = turn.session.id
         page = console.sign_in(profile(console.url))
         page.goto(f"/console/sessions/{session}")
-        page.get_by_role("button", name="Undo last exchange").click()
+        redo = page.get_by_role("button", name="Redo")
+        expect(redo).to_have_count(0)  # nothing can be redone
+        page.get_by_role("button", name="Undo last exchange").dblclick()
         expect(page.locator("#notice")).to_contain_text("taken back")
-        expect(page.locator(".entry")).to_have_count(4)
+        expect(page.locator(".entry")).to_have_count(4)  # once: it was a double click
+        expect(redo).to_have_count(1)
         page.locator("#notice").get_by_role("button", name="Undo").click()
         expect(page.locator(".entry")).to_have_count(6)
+        expect(redo).to_have_count(0)
         page.goto(f"/console/sessions/{session}/revisions")
         page.locator(".slider a").nth(1).click()
         expect(page.locator(".entry")).to_have_count(4)

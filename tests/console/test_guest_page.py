@@ -88,11 +88,11 @@ def test_a_guest_chats_in_the_page_of_another_site(where: str, browser: Browser)
 
 
 @pytest.mark.check
-def test_a_visitor_comes_back_where_the_browser_keeps_it(tmp_path: Path, browser: Browser) -> None:
+def test_a_visitor_comes_back_where_the_browser_keeps_it(where: str, browser: Browser) -> None:
     body = [""]
     with (
         site(body, "127.0.0.1") as shop,
-        served_console(tmp_path / "talk.db", frames=(shop,)) as console,
+        served_console(where, frames=(shop,)) as console,
     ):
         body[0] = own_page(0, console)
         context = browser.new_context()
@@ -110,10 +110,10 @@ def test_a_visitor_comes_back_where_the_browser_keeps_it(tmp_path: Path, browser
 
 
 @pytest.mark.check
-def test_another_site_cannot_show_the_chat(tmp_path: Path, browser: Browser) -> None:
+def test_another_site_cannot_show_the_chat(where: str, browser: Browser) -> None:
     body = [""]
     frames = ("https://shop.example.com",)
-    with site(body) as shop, served_console(tmp_path / "talk.db", frames=frames) as console:
+    with site(body) as shop, served_console(where, frames=frames) as console:
         body[0] = own_page(0, console) + own_page(1, console)
         context = browser.new_context()
         page = context.new_page()

@@ -17,7 +17,6 @@ from tests.http.served_gateway import SECRETS
 from tests.records.store_inspection import execute
 from tests.servers.browser import WatchedContext
 from tests.servers.cut_proxy import cut_proxy
-from tests.servers.postgres import Server
 
 pytestmark = pytest.mark.check
 
@@ -153,9 +152,8 @@ def test_a_cookie_that_expires_under_a_live_page_leads_to_sign_in_and_back(
 
 
 def test_another_node_goes_on_with_the_page_when_its_node_dies(
-    postgres: Server, profile: Profile
+    where: str, profile: Profile
 ) -> None:
-    where = postgres.database(postgres.template)
     with tertulia.open(where) as store:
         session = exchange(store, 1)
     with (
@@ -177,4 +175,3 @@ def test_another_node_goes_on_with_the_page_when_its_node_dies(
         page.get_by_role("button", name="Undo last exchange").click()
         expect(page.locator(".entry")).to_have_count(2)
         assert page.evaluate("window.isSame") is True
-    postgres.drop(where)

@@ -31,6 +31,10 @@ async def no_changes() -> int:
     return 0
 
 
+async def no_counts(caller: Caller) -> dict[str, str]:
+    return {}
+
+
 async def load(caller: Caller) -> LoadedPage:
     return EmptyPage()
 
@@ -55,8 +59,9 @@ def test_rights_are_checked_at_each_sign_of_life(
 
     async def run() -> list[bytes]:
         page = LivePage(
-            address="/console/", rows=(), shared={}, ages=3600.0, check=check, load=load
-        )
+            address="/console/", rows=(), shared={}, ages=3600.0, check=check, load=load,
+            load_counts=no_counts,
+        )  # fmt: skip
         watch = ChangeWatch(no_changes, lambda: False)
         async with asyncio.timeout(60):
             return [event async for event in live_events(page, ROOT, watch, "")]

@@ -72,3 +72,32 @@ def test_pages_can_be_read_without_a_script(demo: ServedConsole, profile: Profil
     expect(page.get_by_text("window seats", exact=False).first).to_be_visible()
     page.get_by_text("Calls look_up").first.click()
     expect(page.locator(".raw").first).to_be_visible()
+
+
+def test_the_browser_refuses_what_the_policy_forbids(demo: ServedConsole, profile: Profile) -> None:
+    """As if a text had become markup after all: nothing of it runs, and nothing leaves."""
+    owner = profile(demo.url)
+    page = demo.sign_in(owner)
+    page.goto("/console/")
+    page.evaluate(_ATTACK)
+    refused = " ".join(page.evaluate("window.__refused"))
+    for directive in ("require-trusted-types-for", "script-src", "connect-src", "img-src"):
+        assert directive in refused, refused
+    assert page.evaluate("window.wasRun") is None
+    owner.problems.clear()  # the browser tells what it has refused
+
+
+_ATTACK = """async () => {
+  try { document.body.insertAdjacentHTML("beforeend", "<b>markup</b>"); } catch { }
+  const image = new Image();
+  document.body.append(image);
+  const policy = { createHTML: (text) => text };
+  try { trustedTypes.createPolicy("other", policy); } catch { }
+  const link = document.createElement("a");
+  link.href = "javascript:window.wasRun = true";
+  document.body.append(link);
+  link.click();
+  image.src = "http://127.0.0.1:1/x.png";
+  try { await fetch("http://127.0.0.1:1/"); } catch { }
+  await new Promise((resolve) => setTimeout(resolve, 0));
+}"""

@@ -32,8 +32,6 @@ if os.name == "nt":
 
 _ROOT = Path(__file__).parents[2]
 PATIENCE = 180.0
-# The others run with the slow tests, three times each.
-_QUICK = ("sent",)
 
 
 @pytest.fixture(scope="module")
@@ -123,11 +121,16 @@ def kill_at(where: str, mail: MailServers, step: str) -> None:
         assert step not in ("sending", "sent")
 
 
-@pytest.mark.parametrize(
-    "step", [*_QUICK, *(pytest.param(step, marks=pytest.mark.slow) for step in STEPS * 3)]
-)
-def test_mail_is_answered_once_after_a_kill(mail: MailServers, tmp_path: Path, step: str) -> None:
-    kill_at(str(tmp_path / "talk.db"), mail, step)
+def test_mail_is_answered_once_after_a_kill(mail: MailServers, tmp_path: Path) -> None:
+    kill_at(str(tmp_path / "talk.db"), mail, "sent")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", STEPS)
+def test_twenty_kills_at_each_station(mail: MailServers, tmp_path: Path, step: str) -> None:
+    for number in range(20):
+        mail.sent.clear()
+        kill_at(str(tmp_path / f"talk-{number}.db"), mail, step)
 
 
 @pytest.mark.slow

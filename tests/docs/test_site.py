@@ -146,6 +146,14 @@ def test_generated_tables_have_no_empty_cells() -> None:
         assert not empty, f"{name}\n" + "\n".join(empty)
 
 
+def test_every_page_begins_with_an_example() -> None:
+    """It stands before the second heading; a tutorial begins with its first step."""
+    for page in DOCS.glob("*.md"):
+        beginning = "".join(page.read_text("utf-8").split("\n## ")[:2])
+        has_example = re.search(r"```|<picture>|<img |!\[", beginning) is not None
+        assert has_example or page.name == "telegram-bot.md", page.name
+
+
 def test_every_page_begins_with_a_title_and_its_purpose() -> None:
     for page in DOCS.glob("*.md"):
         title, blank, purpose, *_ = page.read_text("utf-8").split("\n")

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tertulia
 from tertulia import Source
+from tertulia.agents.base import Event, Request, Step
 from tertulia.gateway import access
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.base import Incoming
 from tertulia.platforms.settings import PlatformSettings
 from tertulia.records.people import ROLES, Role
-from tests.gateway.running_gateway import ANA, BEN, App, Echo, running_gateway
+from tests.gateway.running_gateway import ANA, BEN, App, Echo, Scripted, running_gateway
 
 ids = st.sampled_from(["42", "43", "x:1", "", None])
 some_rules = st.builds(
@@ -207,6 +210,27 @@ def test_guest_and_member_cannot_run_an_owner_command(where: str) -> None:
             assert await node.store.people.role_of(BEN) == "guest"
 
     asyncio.run(play())
+
+
+def test_role_that_another_process_has_changed_holds_for_the_next_message(where: str) -> None:
+    offered: list[list[str]] = []
+
+    async def answer(request: Request) -> AsyncGenerator[Event, None]:
+        offered.append([tool.name for tool in request.tools if tool.name == "schedule"])
+        yield Step("done")
+
+    async def play() -> None:
+        async with running_gateway(where, Scripted(answer)) as node:
+            await node.say("one")
+            with tertulia.open(where) as other:
+                other.people.remember(ANA, role="member")
+            await node.say("two")
+            with tertulia.open(where) as other:
+                other.people.set_role("telegram:42", "guest")
+            await node.say("three")
+
+    asyncio.run(play())
+    assert offered == [[], ["schedule"], []]
 
 
 def test_terminal_has_the_owner_role(tmp_path: Path) -> None:

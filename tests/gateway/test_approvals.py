@@ -522,6 +522,8 @@ def test_stop_ends_an_approved_call_that_runs(where: str) -> None:
             code = code_in(await node.hears("look"))
             await node.app.get(f"/approve {code} once")
             await asyncio.wait_for(begun.wait(), PATIENCE)
+            # The call does not wait until the person was told.
+            await node.until(lambda: "Approved" in node.app.to(ANA)[-1], "the approval is told")
             before = len(node.app.to(ANA))
             assert await node.say("/stop") == ["Stopped."]
             assert len(node.app.to(ANA)) == before + 1

@@ -95,7 +95,8 @@ def test_another_node_goes_on_at_the_cursor_when_the_first_stops(where: str) -> 
             nodes.pop(0 if first == "a" else 1).cancel()
             log.texts.append("three")
             await until(lambda: "three" in received, "the other node listens")
-            assert log.listening == [{"a": "b", "b": "a"}[first]]
+            # On a busy machine its lease may have run out, and it begins to listen once more.
+            await until(lambda: log.listening == [{"a": "b", "b": "a"}[first]], "only it listens")
             # The last one may come twice, if its node stopped before it had stored the cursor; the
             # inbox knows it by its id.
             assert list(dict.fromkeys(received)) == ["one", "two", "three"]

@@ -25,7 +25,7 @@ SECRET = "nobody else may read this"
 def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
     provider, exporter = TracerProvider(), InMemorySpanExporter()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
     yield exporter
     provider.shutdown()
 
@@ -107,8 +107,22 @@ def test_a_failure_is_recorded_by_its_code(where: str, exporter: InMemorySpanExp
         assert SECRET not in span.to_json()
 
 
-def test_without_opentelemetry_nothing_changes(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_sdk_there_is_no_tracer() -> None:
+    assert telemetry.is_installed()
+    assert telemetry.get_tracer() is None
+
+
+@pytest.fixture
+def _no_opentelemetry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setitem(__import__("sys").modules, "opentelemetry", None)
+    telemetry.is_installed.cache_clear()
+    yield
+    telemetry.is_installed.cache_clear()
+
+
+@pytest.mark.usefixtures("_no_opentelemetry")
+def test_without_opentelemetry_nothing_changes(where: str) -> None:
+    assert not telemetry.is_installed()
     assert telemetry.get_tracer() is None
 
     async def play() -> None:

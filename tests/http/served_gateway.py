@@ -50,7 +50,7 @@ class ServedGateway(NamedTuple):
     """A gateway with its server under test."""
 
     url: str
-    path: Path
+    path: Path | str
     loop: asyncio.AbstractEventLoop
     gateway: Gateway
     clients: list[openai.OpenAI]
@@ -76,7 +76,7 @@ class ServedGateway(NamedTuple):
 
 @contextmanager
 def served_gateway(
-    path: Path,
+    path: Path | str,
     *,
     agent: Agent | None = None,
     adapters: Sequence[Adapter] = (),

@@ -43,6 +43,41 @@ def test_no_cors_headers_are_sent(server: ServedGateway) -> None:
         assert not [name for name in response.headers if name.startswith("access-control")]
 
 
+def test_refused_method_is_answered_with_the_methods_of_the_path(server: ServedGateway) -> None:
+    with server.client() as client:
+        for path, methods in (
+            ("/schedules", "GET, HEAD, POST"),
+            ("/schedules/1", "DELETE, GET, HEAD"),
+            ("/sessions/x", "DELETE, GET, HEAD, PATCH"),
+            ("/turns", "POST"),
+        ):
+            response = client.request("TRACE", path)
+            assert (response.status_code, response.headers["Allow"]) == (405, methods)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["/people?role=null", "/inbox?state=null", "/sessions?limit=NULL", "/usage?since=null"],
+)
+def test_null_is_no_value_of_a_filter(server: ServedGateway, address: str) -> None:
+    with server.client() as client:
+        response = client.get(address)
+        assert client.get("/search?q=null").status_code == 200
+    assert response.status_code == 400
+    assert response.json()["error"]["code"] == "config"
+
+
+def test_ids_that_are_numbers_are_described_as_numbers(server: ServedGateway) -> None:
+    """What the description calls a number is refused as one, and nothing else is."""
+    numbers = [operation for operation in TABLE if "{id}" in operation.path and not operation.body]
+    assert len(numbers) > 10
+    with server.client() as client:
+        for operation in numbers:
+            path = operation.path.replace("{id}", "parrot").replace("{seq}", "1")
+            response = client.request(operation.method, path.replace("{number}", "1"))
+            assert ("is not the number of a" in response.text) == operation.has_number, path
+
+
 def test_openapi_description_is_served(server: ServedGateway) -> None:
     with server.client(None) as client:
         description = client.get("/openapi.json").json()

@@ -33,6 +33,7 @@ BODIES: dict[str, Any] = {
     "settle_arrival": {"outcome": "done"},
     "settle_arrivals": {"outcome": "done"},
     "set_role": {"role": "owner"},
+    "set_zone": {"zone": None},
     "approve_pairing": {"code": "ABCDEFGH"},
     "refuse_pairing": {"person": "telegram:9"},
     "say": {"text": "history", "conversation": "anas"},
@@ -44,6 +45,7 @@ BODIES: dict[str, Any] = {
 QUERIES: dict[str, dict[str, str]] = {
     "search_messages": {"q": SECRET_WORD},
     "sum_usage": {"by": "person"},
+    "report_usage": {"by": "person"},
     "forecast_policy": {"platform": "web", "updated_at": "2026-03-01T12:00:00Z"},
 }
 WITHOUT_TOKEN = {

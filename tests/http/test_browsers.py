@@ -77,7 +77,7 @@ def test_a_code_signs_a_browser_in_for_pages_only(server: ServedGateway) -> None
     assert (morsel["path"], morsel["samesite"], morsel["httponly"]) == ("/console", "strict", True)
     assert morsel["secure"] == ""
     assert int(morsel["max-age"]) == 30 * 86_400
-    assert morsel.value not in server.path.read_bytes().decode("latin-1")
+    assert morsel.value not in Path(server.path).read_bytes().decode("latin-1")
 
 
 def test_cookie_is_secure_behind_tls(server: ServedGateway) -> None:

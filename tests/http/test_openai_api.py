@@ -377,6 +377,77 @@ class TestStoredResponses:
             server.openai().responses.retrieve(response_id)
 
 
+class TestInputItems:
+    @pytest.fixture
+    def server(self, where: str) -> Iterator[ServedGateway]:
+        with served_gateway(where) as gateway:
+            yield gateway
+
+    def test_message_of_a_response(self, server: ServedGateway) -> None:
+        client = server.openai()
+        first = client.responses.create(model="parrot", input="hola")
+        second = client.responses.create(
+            model="parrot", input="and now?", previous_response_id=first.id
+        )
+        for response, text in ((first, "hola"), (second, "and now?")):
+            item: Any
+            (item,) = client.responses.input_items.list(response.id)
+            assert (item.type, item.role, item.status) == ("message", "user", "completed")
+            assert [(part.type, part.text) for part in item.content] == [("input_text", text)]
+
+    def test_calls_and_results_page_by_page(self, server: ServedGateway) -> None:
+        client = server.openai()
+        first: Any = client.responses.create(model="parrot", input=CALL, tools=[FLAT])
+        call = first.output[0]
+        second = client.responses.create(
+            model="parrot",
+            input=[{"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}],
+            previous_response_id=first.id,
+            tools=[FLAT],
+        )
+        items: Any = list(client.responses.input_items.list(second.id, order="asc"))
+        assert [item.type for item in items] == ["message", "function_call", "function_call_output"]
+        assert (items[1].call_id, items[1].name) == (call.call_id, "weather")
+        assert items[1].arguments == call.arguments
+        assert (items[2].call_id, items[2].output) == (call.call_id, "sunny")
+        page = client.responses.input_items.list(second.id, limit=2)
+        assert [item.id for item in page.data] == [items[2].id, items[1].id]
+        assert page.has_more
+        assert [item.id for item in page.get_next_page().data] == [items[0].id]
+        # All of them, by pages of one.
+        one_by_one = client.responses.input_items.list(second.id, limit=1)
+        assert [item.id for item in one_by_one] == [item.id for item in reversed(items)]
+        assert [item.type for item in client.responses.input_items.list(first.id)] == ["message"]
+
+    def test_tools_of_the_agent_are_not_shown(self, tmp_path: Path) -> None:
+        with served_gateway(tmp_path / "talk.db") as server:
+            client = server.openai()
+            response = client.responses.create(model="parrot", input='call schedule {"do": "list"}')
+            (item,) = client.responses.input_items.list(response.id)
+            assert item.type == "message"
+
+    def test_only_its_owner_lists_them(self, server: ServedGateway) -> None:
+        first = server.openai("ana").responses.create(model="parrot", input="swordfish")
+        for other in ("bob", "eve"):
+            with pytest.raises(openai.NotFoundError) as caught:
+                server.openai(other).responses.input_items.list(first.id)
+            assert "swordfish" not in str(caught.value)
+
+    def test_wrong_page_is_refused(self, server: ServedGateway) -> None:
+        client = server.openai()
+        first = client.responses.create(model="parrot", input="hola")
+        wrong: list[dict[str, Any]] = [
+            {"limit": 0},
+            {"limit": 101},
+            {"order": "up"},
+            {"after": "x"},
+        ]
+        for query, status in zip(wrong, (400, 400, 400, 404), strict=True):
+            with pytest.raises(openai.APIStatusError) as caught:
+                client.responses.input_items.list(first.id, **query)
+            assert caught.value.status_code == status
+
+
 class TestErrors:
     def test_missing_part_of_the_api_is_named(self, server: ServedGateway) -> None:
         with pytest.raises(openai.NotFoundError) as caught:

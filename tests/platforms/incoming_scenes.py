@@ -25,6 +25,9 @@ from tertulia.platforms.discord import event_listener, socket_session
 from tertulia.platforms.discord.adapter import DiscordAdapter
 from tertulia.platforms.email import adapter as email_adapter
 from tertulia.platforms.email import imap
+from tertulia.platforms.matrix import MatrixSettings
+from tertulia.platforms.matrix import adapter as matrix_adapter
+from tertulia.platforms.matrix.adapter import MatrixAdapter
 from tertulia.platforms.signal import adapter as signal_adapter
 from tertulia.platforms.signal import daemon_client
 from tertulia.platforms.signal.adapter import SignalAdapter
@@ -36,7 +39,7 @@ from tertulia.platforms.telegram.adapter import TelegramAdapter
 from tertulia.platforms.whatsapp import adapter as whatsapp_adapter
 from tertulia.platforms.whatsapp.adapter import WhatsAppAdapter
 from tests.platforms.email.mail_gateway import new_adapter
-from tests.servers import discord, signal, slack, telegram, whatsapp
+from tests.servers import discord, matrix, signal, slack, telegram, whatsapp
 from tests.servers.mail import LossyLine, MailServers, new_mail
 from tests.servers.scripted_http import Fault, ScriptedServer
 
@@ -54,15 +57,15 @@ _CALLED: Mapping[str, str] = {
         "the platform calls us: there is no connection",
     ),
     **dict.fromkeys(
-        ("16 MiB of text", "16 MiB around a text"), "the HTTP server refuses it before (413)"
+        ("16 MiB of text", "16 MiB around a text"), "it is refused (413), in a test of its own"
     ),
 }
 
 
-def spoiled(update: Any) -> Iterator[Any]:
+def spoiled(update: Any, values: Sequence[Any] = WRONG_VALUES) -> Iterator[Any]:
     """Yield copies of an update, each with one wrong or missing value, at every place of it."""
     for path in _paths(update):
-        for value in WRONG_VALUES:
+        for value in values:
             yield _replaced(update, path, value)
         yield _replaced(update, path)
 
@@ -97,6 +100,7 @@ class IncomingScene(ABC):
     server: ScriptedServer
     adapter: Adapter
     close_codes: Sequence[int] = ()
+    largest_bytes: ClassVar[int] = 500_000  # of what the platform sends in one request
 
     def __enter__(self) -> Self:
         self.server.__enter__()
@@ -105,7 +109,8 @@ class IncomingScene(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.server.__exit__()
-        assert self.server.violations == []  # type: ignore[attr-defined]
+        violations = self.server.violations  # type: ignore[attr-defined]
+        assert violations == [], violations
 
     @abstractmethod
     def new_adapter(self) -> Adapter: ...
@@ -117,6 +122,10 @@ class IncomingScene(ABC):
     def connect(self, url: str) -> None:
         """Tell the server the address of the gateway, if it calls it."""
         return
+
+    def sign(self, body: bytes) -> tuple[str, Mapping[str, str]]:
+        """Return the address and the headers with which the platform calls the gateway."""
+        raise NotImplementedError
 
     def finish(self) -> None:
         """Wait until the server calls the gateway no more, before the gateway is stopped."""
@@ -264,6 +273,10 @@ class TelegramWebhookScene(TelegramScene):
 
     def connect(self, url: str) -> None:
         self.server.webhook_target = f"{url}/platforms/telegram"
+
+    def sign(self, body: bytes) -> tuple[str, Mapping[str, str]]:
+        headers = {"X-Telegram-Bot-Api-Secret-Token": self.secret}
+        return self.server.webhook_target or "", headers
 
 
 class DiscordScene(IncomingScene):
@@ -426,12 +439,16 @@ class SlackEventsScene(SlackScene):
     def connect(self, url: str) -> None:
         self.server.http_target = f"{url}/platforms/slack"
 
+    def sign(self, body: bytes) -> tuple[str, Mapping[str, str]]:
+        return self.server.http_target or "", self.server.sign(body)
+
     def finish(self) -> None:
         self.server.wait_settled()
 
 
 class WhatsAppScene(IncomingScene):
     name = "whatsapp"
+    largest_bytes = 3_000_000
     unfit: ClassVar[Mapping[str, str]] = {
         name: _CALLED[name] for name in _CALLED if name != "handshake refused"
     }
@@ -453,6 +470,9 @@ class WhatsAppScene(IncomingScene):
 
     def connect(self, url: str) -> None:
         self.server.webhook = f"{url}/platforms/whatsapp"
+
+    def sign(self, body: bytes) -> tuple[str, Mapping[str, str]]:
+        return self.server.webhook or "", self.server.sign(body)
 
     def finish(self) -> None:
         self.server.wait_accepted()
@@ -687,6 +707,82 @@ class EmailScene(IncomingScene):
         self._waiting.clear()
 
 
+class MatrixScene(IncomingScene):
+    """A homeserver that can send what a real one cannot; the rest has tests against a real one."""
+
+    name = "matrix"
+    unfit: ClassVar[Mapping[str, str]] = {"closed with any code": "polls have no close codes"}
+    server: matrix.MatrixServer
+
+    def __init__(self) -> None:
+        self.server = matrix.MatrixServer()
+
+    def new_adapter(self) -> Adapter:
+        settings = MatrixSettings(base_url=self.server.url, stream="off")
+        return MatrixAdapter(settings, matrix.TOKEN)
+
+    def shorten(self, patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(matrix_adapter, "_RECONNECT", SHORT)
+        patch.setattr(matrix_adapter, "_SILENCE_SECONDS", 1.0)
+
+    def update(self, text: str, **fields: Any) -> Any:
+        padding = {"padding": fields.pop("padding")} if "padding" in fields else {}
+        if "url" in fields:
+            fields["filename"] = "photo.png"
+        return {**self.server.event(text, **fields), **padding}
+
+    def send(self, *updates: Any) -> None:
+        self.server.push(updates)
+
+    def send_broken(self) -> None:
+        for body in (b"", b"{", b"5", b"[1]", b"null", b"\xff\xfe", b"{}", b"[" * 100_000, PAGE):
+            self.server.push_raw(body)
+        # Without texts: with a wrong cursor it would begin anew, as with a real homeserver.
+        for answer in spoiled(self.server.answer(), (None, 5, [], [[]], {})):
+            self.server.push_raw(json.dumps(answer).encode())
+        self.server.push([self.server.event("in a room without an id")], room_id="")
+        relations: list[Any] = [
+            5, [], {"rel_type": []}, {"rel_type": "m.replace"},
+            {"rel_type": "m.thread", "event_id": []}, {"m.in_reply_to": 5},
+            {"m.in_reply_to": {"event_id": []}},
+        ]  # fmt: skip
+        contents: list[dict[str, Any]] = [
+            *({"m.relates_to": relation} for relation in relations),
+            {"m.mentions": {"user_ids": 5}}, {"m.new_content": 5},
+            {"msgtype": "m.image", "info": {"size": -1}, "url": []},
+        ]  # fmt: skip
+        events = [self.server.event("", **content) for content in contents]
+        kinds = ("m.room.redaction", "m.reaction", "m.sticker", "m.room.encrypted",
+                 "m.room.member", "m.room.tombstone", "m.of.next.year")  # fmt: skip
+        events += [{**self.server.event(""), "type": kind, "content": 5} for kind in kinds]
+        self.server.push([None, 5, [], {}, *events])
+
+    def file(self, content: bytes | None, media_type: str) -> dict[str, Any]:
+        url = self.server.add_file(content, media_type)
+        return {"msgtype": "m.image", "url": url, "info": {"mimetype": media_type, "size": 10}}
+
+    def expire_files(self) -> None:
+        self.server.files.clear()
+
+    def silence(self) -> None:
+        self.server.is_silent = True
+
+    def speak(self) -> None:
+        self.server.is_silent = False
+
+    def close(self, code: int | None) -> None:
+        self.server.spoil("sync", Fault(end="cut"), Fault(end="half"))
+
+    def refuse_handshake(self) -> None:
+        self.server.spoil("sync", Fault(403, PAGE, "text/html", times=None))
+
+    def revoke(self) -> None:
+        self.server.token = "another-token"
+
+    def restore(self) -> None:
+        self.server.token = matrix.TOKEN
+
+
 SCENES: Mapping[str, type[IncomingScene]] = {
     "telegram": TelegramScene,
     "telegram-webhook": TelegramWebhookScene,
@@ -696,4 +792,5 @@ SCENES: Mapping[str, type[IncomingScene]] = {
     "whatsapp": WhatsAppScene,
     "signal": SignalScene,
     "email": EmailScene,
+    "matrix": MatrixScene,
 }

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import itertools
+import socket
 import ssl
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -98,7 +102,9 @@ async def scripted_server(
     finally:
         listener.close()
         for connection in server.connections:
-            connection.writer.transport.abort()
+            # Python 3.11.2 raises AttributeError if a closed connection with TLS is aborted.
+            if not connection.writer.is_closing():
+                connection.writer.transport.abort()
 
 
 def run(
@@ -329,3 +335,100 @@ def test_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> No
 
     run(answer_for_others, act)
     assert heads[0].startswith(b"GET http://chat.example/bot HTTP/1.1\r\n")
+
+
+@pytest.mark.parametrize("is_secure", [False, True])
+def test_request_cancelled_at_any_step_leaves_no_open_socket(
+    is_secure: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cancelled after 0, 1, 2, … rounds of the event loop, until one is over before that."""
+    leaks: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", leaks.append)  # warnings are errors
+
+    async def is_cancelled_after(rounds: int, client: httpx2.AsyncClient) -> bool:
+        request = asyncio.create_task(client.post("/", json={}, headers={"Connection": "close"}))
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        request.cancel()
+        await asyncio.wait({request})
+        return request.cancelled()
+
+    async def act(server: ScriptedServer, client: httpx2.AsyncClient) -> None:
+        for rounds in itertools.count():
+            if not await is_cancelled_after(rounds, client):
+                break
+        assert len(server.connections) > 3  # some were cancelled after they were connected
+
+    run(answer_all, act, tmp_path if is_secure else None)
+    gc.collect()
+    assert leaks == []
+
+
+def _answer_as_names(*addresses: tuple[int, str]) -> Callable[..., Any]:
+    """Return a `socket.getaddrinfo` that knows these addresses for every name."""
+
+    def getaddrinfo(host: str, port: int, *_: Any, flags: int = 0, **__: Any) -> list[Any]:
+        if flags & socket.AI_NUMERICHOST:
+            raise socket.gaierror(socket.EAI_NONAME, "a name")
+        return [(family, socket.SOCK_STREAM, 0, "", (host, port)) for family, host in addresses]
+
+    return getaddrinfo
+
+
+DEAD = [(socket.AF_INET, f"127.0.0.{number}") for number in range(2, 6)]
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    [
+        [*DEAD, (socket.AF_INET, "127.0.0.1")],
+        [(socket.AF_INET, "127.0.0.1"), *DEAD],
+        [(socket.AF_INET6, "::1"), (socket.AF_INET, "127.0.0.1")],
+        [(socket.AF_UNIX, "no such family of addresses"), (socket.AF_INET, "127.0.0.1")],
+    ],
+)
+def test_address_that_refuses_is_followed_by_the_next(
+    addresses: list[tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act(server: ScriptedServer, client: httpx2.AsyncClient) -> None:
+        monkeypatch.setattr(socket, "getaddrinfo", _answer_as_names(*addresses))
+        assert (await client.get(f"http://chat.example:{server.port}/")).text == "ok"
+        assert len(server.connections) == 1
+
+    run(answer_all, act)
+    gc.collect()
+
+
+def test_address_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An IPv6 address that is not reachable must not use up the time for connecting."""
+    silent = socket.create_server(("127.0.0.2", 0), backlog=0)
+    port = silent.getsockname()[1]
+    fillers = []
+    for _ in range(4):  # until the kernel answers no more
+        filler = socket.socket()
+        filler.setblocking(False)
+        filler.connect_ex(("127.0.0.2", port))
+        fillers.append(filler)
+
+    async def main() -> None:
+        server = ScriptedServer(answer_all)
+        listener = await asyncio.start_server(server.serve, "127.0.0.1", port)
+        addresses = (socket.AF_INET, "127.0.0.2"), (socket.AF_INET, "127.0.0.1")
+        monkeypatch.setattr(socket, "getaddrinfo", _answer_as_names(*addresses))
+        async with httpx2.AsyncClient(transport=HttpTransport(None, KEPT)) as client:
+            timeout = httpx2.Timeout(PATIENCE, connect=PATIENCE)
+            assert (await client.get(f"http://chat.example:{port}/", timeout=timeout)).text == "ok"
+        listener.close()
+
+    asyncio.run(main())
+    for each in (silent, *fillers):
+        each.close()
+
+
+def test_name_that_cannot_be_encoded_is_a_failure_to_connect() -> None:
+    async def act(server: ScriptedServer, client: httpx2.AsyncClient) -> None:
+        for name in ("a" * 64 + ".example", "no-such-name.invalid"):
+            with pytest.raises(httpx2.ConnectError):
+                await client.get(f"http://{name}/")
+
+    run(answer_all, act)

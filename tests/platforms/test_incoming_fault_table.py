@@ -1,26 +1,28 @@
 """Every fault of a server against every adapter that receives, as one table, in a real gateway.
 
 After each fault the next message is stored and answered once, and so is each message of the fault
-that can be understood. One bad update never stops the queue. Matrix has a table of its own, against
-a real server (`tests/matrix/test_faults.py`).
+that can be understood. One bad update never stops the queue.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import re
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
+import httpx2
 import msgspec
 import pytest
 
 from tertulia.agents.base import Event, Request, Step
 from tertulia.gateway import retries
 from tertulia.gateway.settings import GatewaySettings
+from tertulia.records.queues.inbox import InboxState
 from tests.gateway.running_gateway import OPEN
 from tests.http.served_gateway import served_gateway
 from tests.platforms.incoming_scenes import SCENES, SHORT, IncomingScene, spoiled
@@ -51,6 +53,7 @@ class PlayedScene(NamedTuple):
 
     scene: IncomingScene
     bugs: list[str]
+    count_stored: Callable[[], int]
 
     def message(self, more: str = "", **fields: object) -> tuple[str, object]:
         """Return the mark of a new message, and its update."""
@@ -258,7 +261,13 @@ def played(
             path / "talk.db", agent=ShortEcho(), adapters=[scene.adapter], rules=rules
         ) as gateway:
             scene.connect(gateway.url)
-            played = PlayedScene(scene, collector.bugs)
+
+            def count_stored() -> int:
+                with gateway.store() as store:
+                    states = get_args(InboxState)
+                    return sum(store.inbox.count(state, limit=1000) for state in states)
+
+            played = PlayedScene(scene, collector.bugs, count_stored)
             played.wait_listening()
             yield played
             scene.finish()
@@ -280,4 +289,28 @@ def test_message_after_a_fault_is_answered_once(played: PlayedScene, name: str) 
     marks.append(played.write())
     played.wait_answered(marks[-1])
     assert {mark: played.count(mark) for mark in marks} == dict.fromkeys(marks, 1)
+    assert played.bugs == []
+
+
+def test_update_beyond_the_limit_of_requests_is_refused(played: PlayedScene) -> None:
+    """A platform that calls the gateway is told so (413); nothing of the update is stored."""
+    scene = played.scene
+    if not scene.adapter.needs_http:
+        pytest.skip("the adapter calls the platform")
+    played.bugs.clear()
+    played.wait_answered(played.write())
+    marks = []
+    stored = played.count_stored()
+    for more, padding in (("x" * 16 * MEGABYTE, ""), ("", "x" * 16 * MEGABYTE)):
+        mark, update = played.message(more, padding=padding)
+        body = json.dumps(update).encode()
+        url, headers = scene.sign(body)
+        answer = httpx2.post(url, content=body, headers=headers, timeout=PATIENCE, verify=False)
+        assert answer.status_code == 413
+        marks.append(mark)
+    assert played.count_stored() == stored
+    # As many bytes as the platform sends at most are taken.
+    last = played.write(padding="x" * scene.largest_bytes)
+    played.wait_answered(last)
+    assert [played.count(mark) for mark in (*marks, last)] == [0, 0, 1]
     assert played.bugs == []

@@ -120,8 +120,14 @@ def now_in(store: Store) -> int:
 
 
 def let_lease_run_out(store: Store, session: Session | str) -> None:
-    """Make the lease of a session expire."""
+    """Make the lease of a session expire, as that of a process that has stopped.
+
+    If the turn is one of this process, it is not renewed any more.
+    """
     name = session if isinstance(session, str) else session.id
+    holder, *_ = store._records.local_turns._holders.get(name, (None,))
+    if holder is not None:
+        holder.renew = lambda: True  # type: ignore[method-assign]
     execute(store, "update sessions set lease_until = 1 where id = ? and lease_until > 0", name)
 
 

@@ -258,3 +258,13 @@ class TestZones:
     def test_unknown_zone_is_refused(self, store: Store) -> None:
         with pytest.raises(ConfigError, match="no time zone"):
             store.people.set_zone("42", "Mars/Olympus")
+
+
+def test_person_who_was_let_in_gets_no_other_code(store: Store) -> None:
+    """As from a gateway that saw the first message before the approval, and asks after it."""
+    source = Source("telegram", "77", user_id="77")
+    code = store.people.request_pairing(source)
+    assert code is not None
+    store.people.approve(code)
+    assert store.people.request_pairing(source) is None
+    assert store.people.pending_pairings() == []

@@ -96,14 +96,16 @@ def test_a_turn_is_running_until_its_lease_expires(store: Store) -> None:
 
 
 def test_errors_of_secondary_work_are_logged_and_not_raised(
-    caplog: pytest.LogCaptureFixture,
+    store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail() -> None:
         raise ConfigError("no room", hint="make room", field="room")
 
     with caplog.at_level(logging.WARNING, logger="tertulia"):
         session_rows.log_errors(fail)
+        session_rows.log_errors(lambda: store.sessions.require("never stored"))
     assert "no room" in caplog.text
+    assert "never stored" not in caplog.text
     with pytest.raises(ZeroDivisionError):
         session_rows.log_errors(lambda: 1 / 0)
 

@@ -17,7 +17,9 @@ import tertulia
 from tertulia import Settings, Source, Store, Usage
 from tertulia.core.usage import STATUSES
 from tertulia.records.usage import DAY_GROUPINGS, GROUPINGS
+from tertulia.records.usage_groups import Dimensions, Key, Period, read_groups
 from tertulia.records.usage_running import QUARTER_HOUR, day_of, day_starts
+from tertulia.storage.base import Params, Row, Transaction
 from tertulia.storage.rows import to_micros
 from tertulia.testing import FakeClock
 from tertulia.testing.fixtures import run_in_threads, wait_until
@@ -76,7 +78,7 @@ def add_up(entered: Iterable[Call]) -> tuple[int, int, float | None, str]:
         sum(call.usage.input for call in chosen),
         sum(call.usage.output for call in chosen),
         sum(costs) if costs else None,
-        min(statuses, key=STATUSES.index),
+        min(statuses, key=STATUSES.index, default="actual"),
     )
 
 
@@ -152,6 +154,16 @@ def test_every_sum_is_that_of_the_ledger(
                     lambda call, by=by_day: (call.name("day"), call.name(by)),  # type: ignore[misc]
                 )
                 assert sum(day.calls for day in days) == len(own)
+                report = store.usage.report(GROUPINGS, **period, by_day=by_day, person=person)
+                assert report.days == days
+                for by, sums in report.sums.items():
+                    if by == "session":
+                        assert sum(usage.input for usage in sums.values()) == add_up(own)[0]
+                    else:
+                        assert {name: shown(usage) for name, usage in sums.items()} == expect(
+                            own,
+                            lambda call, by=by: call.name(by),  # type: ignore[misc]
+                        )
         assert store.check() == []
 
 
@@ -183,6 +195,40 @@ def test_sums_of_the_past_read_neither_the_ledger_nor_its_sums(
     execute(store, "delete from usage")
     assert {by: store.usage.sum(by) for by in GROUPINGS if by != "session"} == sums
     assert sum(day.calls for day in store.usage.by_day("person")) == 120
+
+
+class CountedReads:
+    """A transaction that counts its statements."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self.names: list[str] = []
+
+    def all(self, statement: str, params: Params) -> list[Row]:
+        self.names.append(statement)
+        return self._tx.all(statement, params)
+
+
+def test_groupings_of_one_period_come_from_two_reads(store: Store, clock: FakeClock) -> None:
+    enter(store, clock, Call(0, SOURCES[0], Usage(1, model="m")))
+    clock.forward(hours=1)
+    store.settle()
+    enter(store, clock, Call(61, SOURCES[1], Usage(2, model="n")))
+    period = Period.between(to_micros(BEGIN), to_micros(BEGIN + timedelta(days=30)))
+    wanted: list[Dimensions] = [("day", "model"), ("person",), ("platform",), ("day",), ()]
+
+    def read(tx: Transaction) -> tuple[list[str], dict[Dimensions, dict[Key, Row]]]:
+        counted: Any = CountedReads(tx)
+        groups = read_groups(counted, wanted, period, zone=ZoneInfo(ZONE))
+        return counted.names, groups
+
+    names, groups = store.context.db.read(read)
+    assert names == ["usage_recent", "usage_running_at"]
+    assert [sorted(groups[grouping]) for grouping in wanted[:3]] == [
+        [("2026-03-04", "m"), ("2026-03-04", "n")],
+        [("telegram:1",), ("telegram:2",)],
+        [("telegram",)],
+    ]
 
 
 def test_nothing_is_lost_while_others_roll_up(where: str, clock: FakeClock) -> None:

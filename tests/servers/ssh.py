@@ -63,11 +63,17 @@ async def _serve(folder: Path) -> None:
         # Like sshd, run a received command even if the client has disconnected meanwhile.
         await asyncio.shield(begin(process))
 
+    readers = 0  # commands that read the process list now
+
     async def begin(process: asyncssh.SSHServerProcess[bytes]) -> None:
+        nonlocal readers
         command = str(process.command)
+        is_reader = "/proc/" in command
         await _in_order(folder, command)
+        readers += is_reader
         await _run(process, str(folder / "home"))
-        if "/proc/" in command:
+        readers -= is_reader
+        if is_reader and not readers:
             (folder / "slow").unlink(missing_ok=True)
 
     server = await asyncssh.create_server(

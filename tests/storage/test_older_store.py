@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -97,3 +98,29 @@ def test_usage_of_before_is_added_up(
         (early,) = store.usage.by_day("model", until=first_quarter, person="telegram:1")
         assert (early.calls, early.usage.cost_usd, early.usage.cost_status) == (2, 12e-9, "actual")
         assert store.usage.total().calls == 4
+
+
+def test_queues_go_on_after_their_indexes_were_merged(
+    empty: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_before(empty, "0041", monkeypatch) as old:
+        old._indexer.stop()
+        outcomes: tuple[Literal["dead", "unknown"] | None, ...] = ("dead", "unknown", None)
+        for number, outcome in enumerate(outcomes):
+            old.outbox.put("hola", to=f"telegram:{number}", delivery=outcome or "waiting")
+            if outcome is not None:
+                (delivery,) = old.outbox.claim()
+                old.outbox.failed(delivery, "blocked", outcome=outcome)
+        old.outbox.put("hola", to="slack:C1", delivery="paused")
+        execute(old, "update outbox set not_before = 5, paused_at = 4 where delivery = 'paused'")
+        old.inbox.put(ANA, "hello", message_id="1")
+    with tertulia.open(empty, settings=FAST) as store:
+        for state in ("dead", "unknown"):
+            for problem in (None, "blocked"):
+                page = store.queues.deliveries(state=state, platform="telegram", problem=problem)
+                assert [each.delivery for each in page.items] == [state]
+        assert store.outbox.wait(0, platforms=["slack"])
+        claimed = store.outbox.claim()
+        assert sorted(each.delivery for each in claimed) == ["paused", "waiting"]
+        assert [item.text for item in store.inbox.claim()] == ["hello"]
+        assert store.check() == []

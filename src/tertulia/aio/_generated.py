@@ -65,6 +65,7 @@ from tertulia.records.queues.outbox import AccountKey, Delivery, DeliveryState
 from tertulia.records.queues.review import (
     DeliveryOutcome,
     MessageOutcome,
+    ProblemCounts,
     QueueOverview,
     SettledCount,
     SettleReport,
@@ -83,7 +84,14 @@ from tertulia.records.transcript.revisions import Revision
 from tertulia.records.transcript.windows import RevisionChange, TranscriptWindow
 from tertulia.records.turns.by_message import MessageTurn
 from tertulia.records.turns.newest import NewestTurn
-from tertulia.records.usage import BudgetState, DayGrouping, DayUsage, Grouping, UsageTotal
+from tertulia.records.usage import (
+    BudgetState,
+    DayGrouping,
+    DayUsage,
+    Grouping,
+    UsageReport,
+    UsageTotal,
+)
 from tertulia.storage.base import Progress
 
 
@@ -121,6 +129,10 @@ class Sessions:
     async def require(self, session_id: str) -> Session:
         """Return that session; raise `NotFound` if there is none."""
         return await self.executor.run(self.sync.require, session_id)
+
+    async def get_many(self, session_ids: Sequence[str]) -> list[Session]:
+        """Return the sessions of these ids, in the order of ids; unknown ones are left out."""
+        return await self.executor.run(self.sync.get_many, session_ids)
 
     async def last_words(self, session_ids: Sequence[str]) -> dict[str, LastWords]:
         """Return the last words of sessions by id, without those in which nothing was said."""
@@ -481,6 +493,24 @@ class UsageLedger:
         """Return usage for each day and group, oldest day first; days are in the store's zone."""
         return await self.executor.run(self.sync.by_day, by, since, until, person=person)
 
+    async def report(
+        self,
+        by: Sequence[Grouping],
+        since: datetime | None = None,
+        until: datetime | None = None,
+        *,
+        by_day: DayGrouping | None = None,
+        person: str | None = None,
+    ) -> UsageReport:
+        """Return `sum` by each of `by`, and `by_day` by one group, all from the same moment.
+
+        With `person`, only what that person used. However many groupings there are, the recent
+        calls are read once and the totals of the past once; a sum by session reads the ledger.
+        """
+        return await self.executor.run(
+            self.sync.report, by, since, until, by_day=by_day, person=person
+        )
+
     async def budgets(self) -> list[BudgetState]:
         """Return the budgets that are for one thing, with what is used of each.
 
@@ -518,12 +548,13 @@ class People:
         """Return people in the order of their identities, beginning after `after`."""
         return await self.executor.run(self.sync.find, role=role, limit=limit, after=after)
 
-    async def set_zone(self, person: str, zone: str | None) -> None:
-        """Set the time zone of a person, which daily resets follow.
+    async def set_zone(self, person: str, zone: str | None, *, by: str | None = None) -> None:
+        """Set the time zone of a person, which daily resets follow; None for that of the store.
 
-        Raise `ConfigError` for an unknown zone, `NotFound` for an unknown person.
+        `by` is who does it, for `events`. Raise `ConfigError` for an unknown zone, `NotFound` for
+        an unknown person.
         """
-        await self.executor.run(self.sync.set_zone, person, zone)
+        await self.executor.run(self.sync.set_zone, person, zone, by=by)
 
     async def set_role(self, person: str, role: Role, *, by: str | None = None) -> None:
         """Set the role of a person; raise `NotFound` for an unknown person.
@@ -557,8 +588,9 @@ class People:
         """Return a pairing code that an unknown user can show to the owner, or None.
 
         A code is valid for one hour, and a person gets one every ten minutes; until then, and for a
-        day after the owner refused the person, the result is None, without a reason. At most three
-        codes are pending at a time on a platform: a fourth replaces the oldest.
+        day after the owner refused the person, the result is None, without a reason. It is None too
+        if the person was let in meanwhile. At most three codes are pending at a time on a platform:
+        a fourth replaces the oldest.
         """
         return await self.executor.run(self.sync.request_pairing, source)
 
@@ -1538,6 +1570,10 @@ class QueueReview:
         """Return counts and groups of what is unknown, dead, waiting or in progress."""
         return await self.executor.run(self.sync.overview, limit=limit)
 
+    async def count_problems(self, *, limit: int = 1000) -> ProblemCounts:
+        """Return how much waits for a person, each count up to `limit`."""
+        return await self.executor.run(self.sync.count_problems, limit=limit)
+
     async def count_settled(self, since: datetime, *, limit: int = 1000) -> SettledCount:
         """Return how many messages that were received since a time are settled, and how."""
         return await self.executor.run(self.sync.count_settled, since, limit=limit)
@@ -1892,6 +1928,7 @@ class Store:
         wait: float = 30.0,
         inbox_item: InboxItem | None = None,
         resumes: str | None = None,
+        on_enter: Callable[[Session], None] | None = None,
     ) -> TurnControl:
         """Return a turn with the calls that gateways need; see `tertulia.Store.turn_control`."""
         control = self.sync.turn_control(
@@ -1902,6 +1939,7 @@ class Store:
             wait=wait,
             inbox_item=inbox_item,
             resumes=resumes,
+            on_enter=on_enter,
         )
         return TurnControl(control, self.executor)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
-from tertulia.aio.executor import P, T, ThreadExecutor
+from tertulia.aio.executor import T, ThreadExecutor
 from tertulia.core.history.formats import Format, Timestamps
 from tertulia.core.history.model_traits import ModelTraits
 from tertulia.core.message import ToolCall
@@ -54,8 +55,8 @@ class Turn(TurnProperties):
         **fields: Any,
     ) -> None:
         """Store a message of the model; without tool calls it is the answer."""
-        await self._write(
-            self._control.add_assistant,
+        prepare = partial(
+            self._control.prepare_assistant,
             text,
             tool_calls=tool_calls,
             reasoning=reasoning,
@@ -65,6 +66,7 @@ class Turn(TurnProperties):
             more=more,
             **fields,
         )
+        await self._write(prepare)
 
     async def add_tool_result(self, call_id: str, content: Any, *, name: str | None = None) -> None:
         """Store the result of a call of this turn."""
@@ -110,11 +112,11 @@ class Turn(TurnProperties):
         leaving = self._executor.run(self._control.leave, failed=problem is not None)
         await asyncio.shield(leaving)
 
-    async def _write(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def _write(self, prepare: Callable[[], Callable[[], T]]) -> T:
         """Make a write that may end the turn; if its commit fails, it has not ended."""
         state = self._control.state
         try:
-            return await self._executor.run_batched(call, *args, **kwargs)
+            return await self._executor.run_prepared(prepare)
         except StoreError:
             self._control.state = state
             raise
@@ -199,7 +201,8 @@ class TurnControl(Turn):
         is_last: bool = False,
     ) -> int:
         """Store messages as they are, in one transaction; return the last sequence number."""
-        return await self._write(self._control.extend, messages, usage=usage, is_last=is_last)
+        write = partial(self._control.extend, messages, usage=usage, is_last=is_last)
+        return await self._write(lambda: write)
 
     @property
     def answered_calls(self) -> tuple[AnsweredCall, ...]:
@@ -208,7 +211,7 @@ class TurnControl(Turn):
 
     async def suspend(self, suspension: Suspension) -> None:
         """Let the turn wait until people have answered for its calls, and release the lease."""
-        await self._write(self._control.suspend, suspension)
+        await self._write(lambda: partial(self._control.suspend, suspension))
 
     async def add_inbox_item(self, item: InboxItem) -> None:
         """Let this turn answer a message that waits in the inbox for the same conversation."""

@@ -43,6 +43,7 @@ from tertulia.console.page_definition import (
     load_page,
     partials,
 )
+from tertulia.console.problem_counts import load_counts
 from tertulia.console.sections import Section, sections_for
 from tertulia.errors import AccessDenied, Error, NotFound
 from tertulia.http.app import Api
@@ -99,6 +100,7 @@ class Console:
             Route("/leave", self.leave, methods=["POST"]),
             Route("/assets/{name}", send_asset, methods=["GET"]),
             Route("/live", self.live, methods=["GET"]),
+            Route("/counts", self.counts, methods=["GET"]),
             Route("/do/{action}", self.act, methods=["POST"]),
             Route("/chat/events", self.chat_events, methods=["GET"]),
             Route("/files/{id}/{seq}/{number}", self.file, methods=["GET"]),
@@ -212,6 +214,16 @@ class Console:
 
     # -- live
 
+    async def counts(self, request: Request) -> Response:
+        """Return how much waits for the owner, for the navigation of a page without a stream."""
+        try:
+            caller = await self._api.cookies.caller(request)
+            await self._count(caller)
+            parts = await load_counts(self._call(request, caller, {}, {}))
+        except Error as problem:
+            return Response(problem.code, status_of(problem)[0], media_type="text/plain")
+        return _html(partials(parts))
+
     async def live(self, request: Request) -> Response:
         """Return the stream of a page."""
         try:
@@ -232,6 +244,7 @@ class Console:
             ages=page.ages,
             check=lambda: self._api.cookies.caller(request),
             load=lambda current: load_page(page, self._call(request, current, path, query)),
+            load_counts=lambda current: load_counts(self._call(request, current, {}, {})),
         )
         return EventStream(
             live_events(live_page, caller, self._watch, since),

@@ -43,6 +43,7 @@ class ChangeWatch:
         self._loading = asyncio.Lock()
         self._rests_until = 0.0
         self._loaded: dict[PageKey, tuple[int, LoadedPage]] = {}
+        self._counts: dict[tuple[str, str], tuple[int, dict[str, str]]] = {}
         self.changes = -1
         self.loads = 0
 
@@ -60,6 +61,7 @@ class ChangeWatch:
                 del self._pages[key]
                 self._loaded.pop(key, None)
             if not self._pages and self._task is not None:
+                self._counts.clear()
                 self._task.cancel()
                 self._task = None
 
@@ -104,6 +106,20 @@ class ChangeWatch:
             if self._pages[key]:
                 self._loaded[key] = changes, page
             return page
+
+    async def count(
+        self, key: PageKey, load: Callable[[], Awaitable[dict[str, str]]]
+    ) -> dict[str, str]:
+        """Return the numbers in the navigation of a person as of the last change, loaded once."""
+        async with self._loading:
+            latest = self._counts.get(key[:2])
+            if latest is not None and latest[0] == self.changes:
+                return latest[1]
+            async with self._rested():
+                changes = self.changes
+                counts = await load()
+            self._counts[key[:2]] = changes, counts
+            return counts
 
     @asynccontextmanager
     async def _rested(self) -> AsyncIterator[None]:

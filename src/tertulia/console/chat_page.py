@@ -30,7 +30,7 @@ async def load_chat(call: PageCall) -> dict[str, Any]:
         window = await call.operate(
             "read_transcript", path={"id": session.id}, query={"newest": _WINDOW}
         )
-        entries = await show_entries(window.items, session=session.id)
+        entries = await show_entries(window.items, person="You", session=session.id)
     rank = ROLES.index(call.caller.role)
     return {
         "entries": entries,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from tertulia.console.page_definition import ConsolePage, PageCall
+from tertulia.core.session import Session
 from tertulia.records.queues.outbox import DELIVERY_STATES
 
 _LIMIT: Final = 50
@@ -32,6 +34,7 @@ async def load_deliveries(call: PageCall) -> dict[str, Any]:
         is_more = open_count > len(deliveries)
     return {
         "deliveries": deliveries,
+        "chats": await load_chats(call, deliveries),
         "state": chosen,
         "filters": {name: filters.get(name, "") for name in ("platform", "problem")},
         "is_filtered": bool(filters or chosen),
@@ -43,6 +46,15 @@ async def load_deliveries(call: PageCall) -> dict[str, Any]:
         "arrivals": arrivals,
         "is_more": is_more,
     }
+
+
+async def load_chats(call: PageCall, deliveries: Iterable[Any]) -> dict[str, Session]:
+    """Load the sessions of deliveries, by id: they tell whose they are."""
+    ids = " ".join({each.session_id: None for each in deliveries if each.session_id})
+    if not ids:
+        return {}
+    page = await call.operate("list_sessions", query={"ids": ids})
+    return {session.id: session for session in page.items}
 
 
 async def load_message(call: PageCall) -> dict[str, Any]:

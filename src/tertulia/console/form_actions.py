@@ -97,6 +97,10 @@ def _role_back(fields: Mapping[str, str], before: Any, after: Any) -> Undo | Non
     return None if before is None else Undo("role", {"person": after.id, "role": before.role})
 
 
+def _zone_back(fields: Mapping[str, str], before: Any, after: Any) -> Undo | None:
+    return None if before is None else Undo("zone", {"person": after.id, "zone": before.zone or ""})
+
+
 def _settled(fields: Mapping[str, str], after: Any) -> str:
     return {
         "sent": "Noted: it arrived.",
@@ -201,6 +205,11 @@ ACTIONS: dict[str, Action] = {
     "role": Action(
         operation="set_role", path=("person",), text="The role was changed.",
         prepare=_person_before, undo=_role_back,
+    ),
+    "zone": Action(
+        operation="set_zone", path=("person",), text="The time zone was changed.",
+        prepare=_person_before, undo=_zone_back,
+        body=lambda fields, before: {"zone": fields.get("zone", "").strip() or None},
     ),
     "run_schedule": Action(operation="run_schedule", path=_ID, text="It runs now."),
     "pause_schedule": Action(

@@ -25,7 +25,8 @@ MAX_ROWS: Final = 300
 class LivePage(NamedTuple):
     """An open page. `check` returns whose browser it is, now; `load` loads the page for them.
 
-    It is loaded when the store has changed, and after `ages` seconds all the same.
+    It is loaded when the store has changed, and after `ages` seconds all the same. `load_counts`
+    loads the numbers in its navigation, by the id of the element.
     """
 
     address: str
@@ -34,6 +35,7 @@ class LivePage(NamedTuple):
     ages: float
     check: Callable[[], Awaitable[Caller]]
     load: Callable[[Caller], Awaitable[LoadedPage]]
+    load_counts: Callable[[Caller], Awaitable[dict[str, str]]]
 
 
 def format_html(html: str, *, name: str | None = None, id: str | None = None) -> bytes:
@@ -66,6 +68,7 @@ async def _events(
 ) -> AsyncGenerator[bytes, None]:
     clock = asyncio.get_running_loop().time
     last, still_at, is_aged = since, clock() + _STILL_SECONDS, False
+    counts: dict[str, str] = {}
     while not watch.is_draining:
         changes, began = watch.changes, clock()
         caller = await page.check()
@@ -73,7 +76,10 @@ async def _events(
             return  # the browser connects again, with its new rights
         loaded = await watch.load(key, partial(_load, page, caller), is_aged=is_aged)
         parts = loaded.fragments(page.rows, page.shared)
-        if different := changed_parts(parts, last):
+        before, counts = counts, await watch.count(key, partial(page.load_counts, caller))
+        different = changed_parts(parts, last)
+        different |= dict(counts.items() - before.items())
+        if different:
             last = digest_of(parts)
             yield format_html(partials(different), id=last)
         await watch.pause(began + _BETWEEN_SECONDS - clock())

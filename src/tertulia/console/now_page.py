@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from tertulia.console.delivery_pages import load_chats
 from tertulia.console.environment import zone
 from tertulia.console.page_definition import ConsolePage, PageCall, gather_values
 from tertulia.errors import NotFound
@@ -15,14 +16,10 @@ _MAX_CARDS: Final = 20
 
 
 class NeedCard(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that needs a person, with the delivery or message if it is a single one.
-
-    `session` is that of the delivery.
-    """
+    """Something that needs a person, with the delivery or message if it is a single one."""
 
     need: Any
     delivery: Any = None
-    session: Any = None
     message: Any = None
 
 
@@ -32,7 +29,8 @@ async def load_now(call: PageCall) -> dict[str, Any]:
     if not call.caller.is_owner:
         page = await sessions
         return {
-            "cards": [], "overview": None, "left": 0, "sessions": page.items, "words": page.words,
+            "cards": [], "chats": {}, "overview": None, "left": 0, "sessions": page.items,
+            "words": page.words,
         }  # fmt: skip
     midnight = datetime.combine(call.api.store.now().astimezone(zone()).date(), time(), zone())
     values = await gather_values(
@@ -43,10 +41,13 @@ async def load_now(call: PageCall) -> dict[str, Any]:
     )
     overview = values["overview"]
     needs = overview.needs
+    cards = [await _card(call, need) for need in needs[:_MAX_CARDS]]
+    chats = await load_chats(call, [card.delivery for card in cards if card.delivery is not None])
     counts = {(each.queue, each.state): each for each in overview.counts}
     return {
         "overview": overview,
-        "cards": [await _card(call, need) for need in needs[:_MAX_CARDS]],
+        "cards": cards,
+        "chats": chats,
         "left": max(0, len(needs) - _MAX_CARDS),
         "waiting": counts.get(("inbox", "waiting")),
         "running": overview.running,
@@ -62,7 +63,7 @@ async def _card(call: PageCall, need: Any) -> NeedCard:
     try:
         if need.queue == "outbox":
             delivery = await call.operate("get_delivery", path={"id": str(need.id)})
-            return NeedCard(need=need, delivery=delivery, session=await _session(call, delivery))
+            return NeedCard(need=need, delivery=delivery)
         state = "waiting" if need.kind == "unanswered" else "dead"
         page = await call.operate(
             "list_arrivals", query={"state": state, "order": "newest", "limit": 200}
@@ -71,16 +72,6 @@ async def _card(call: PageCall, need: Any) -> NeedCard:
         return NeedCard(need=need)
     message = next((item for item in page.items if item.id == need.id), None)
     return NeedCard(need=need, message=message)
-
-
-async def _session(call: PageCall, delivery: Any) -> Any:
-    """Return the session that a delivery belongs to, or None: it tells whose it is."""
-    if delivery.session_id is None:
-        return None
-    try:
-        return await call.operate("get_session", path={"id": delivery.session_id})
-    except NotFound:
-        return None
 
 
 PAGES = (

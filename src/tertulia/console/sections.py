@@ -9,7 +9,10 @@ from tertulia.records.people import ROLES, Role
 
 
 class Section(msgspec.Struct, frozen=True):
-    """An entry of the navigation. `is_first`: it stands at the bottom of a phone's screen, too."""
+    """An entry of the navigation. `is_first`: it stands at the bottom of a phone's screen, too.
+
+    `is_counted`: beside its title stands how much waits there for the owner.
+    """
 
     name: str
     path: str
@@ -17,15 +20,16 @@ class Section(msgspec.Struct, frozen=True):
     role: Role = "owner"
     key: str = ""
     is_first: bool = False
+    is_counted: bool = False
 
 
 SECTIONS: tuple[Section, ...] = (
     Section("now", "/", "Now", "member", "n", True),
     Section("sessions", "/sessions", "Sessions", "member", "s", True),
     Section("search", "/search", "Search", "member", "", True),
-    Section("deliveries", "/deliveries", "Deliveries", "owner", "b", True),
+    Section("deliveries", "/deliveries", "Deliveries", "owner", "b", True, is_counted=True),
     Section("chat", "/chat", "Chat", "guest"),
-    Section("people", "/people", "People", "owner", "p"),
+    Section("people", "/people", "People", "owner", "p", is_counted=True),
     Section("usage", "/usage", "Usage", "member", "u"),
     Section("schedules", "/schedules", "Schedules", "member"),
     Section("processes", "/processes", "Processes", "member"),

@@ -152,7 +152,7 @@ PAGES = (
     ),
     ConsolePage(
         path="/sessions/{id}", name="transcript", title="Transcript", section="sessions",
-        load=load_transcript, live=("live_head", "live_transcript"),
+        load=load_transcript, live=("live_head", "live_acts", "live_transcript"),
     ),
     ConsolePage(
         path="/sessions/{id}/why", name="why", title="Why", section="sessions", load=load_why,

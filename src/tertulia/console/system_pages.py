@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tertulia.console.page_definition import ConsolePage, PageCall, gather_values
+from tertulia.console.people_page import load_names
 from tertulia.core.source import CHAT_TYPES
 from tertulia.errors import Error, IllegalMove
 from tertulia.platforms.registry import PLATFORMS
@@ -47,7 +48,11 @@ async def load_schedules(call: PageCall) -> dict[str, Any]:
             for item in page.items
         }
     )
-    return {"schedules": page.items, "next": page.next, "runs": runs}
+    owners = [item.owner for item in page.items if item.owner] if call.caller.is_owner else []
+    return {
+        "schedules": page.items, "next": page.next, "runs": runs,
+        "names": await load_names(call, owners),
+    }  # fmt: skip
 
 
 async def load_processes(call: PageCall) -> dict[str, Any]:

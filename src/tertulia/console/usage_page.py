@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from tertulia.console.bar_chart import HEIGHT, WIDTH, BarValue, lay_out
 from tertulia.console.environment import zone
-from tertulia.console.page_definition import ConsolePage, PageCall, gather_values
+from tertulia.console.page_definition import ConsolePage, PageCall
+from tertulia.console.people_page import load_names
 from tertulia.core.text import format
-from tertulia.core.usage import STATUSES, Usage
-from tertulia.errors import ConfigError, NotFound
+from tertulia.core.usage import Usage
+from tertulia.errors import ConfigError
 from tertulia.records.usage import DayUsage
 
 _DAYS: Final = 30
 _MAX_DAYS: Final = 92
 _SHOWN: Final = 20
 _COLOURS: Final = 4
-_GROUPS: Final = (
-    ("model", "By model"), ("person", "By person"), ("platform", "By platform"),
-    ("session", "By session"),
-)  # fmt: skip
+_PERSONS: Final = "persons"
 
 
 async def load_usage(call: PageCall) -> dict[str, Any]:
-    """Load tokens and cost of some days, by day, model, person, platform and session."""
+    """Load tokens and cost of some days, by day, model and platform, and by session of one day.
+
+    The script loads the table of the owner's people after the page: it costs more the more people
+    there are.
+    """
     today = call.api.store.now().astimezone(zone()).date()
     until = _day(call, "until", today)
     since = _day(call, "since", until - timedelta(days=_DAYS - 1))
@@ -34,18 +37,17 @@ async def load_usage(call: PageCall) -> dict[str, Any]:
         "since": datetime.combine(since, time(), zone()).isoformat(),
         "until": datetime.combine(until + timedelta(days=1), time(), zone()).isoformat(),
     }
-    groups = ["person", "platform"] if call.caller.is_owner else ["person"]
-    if since == until and call.caller.is_owner:
+    if call.query.get("part") == _PERSONS:
+        return await _load_persons(call, span)
+    groups = ["model", "platform"] if is_owner(call) else ["person"]
+    if call.query.get("by") == "person" and is_owner(call):
+        groups.append("person")
+    if since == until and is_owner(call):
         # There are no sums by session: of more than a day, every call would be read.
         groups.append("session")
-    pages = await gather_values(
-        days=call.operate("sum_usage_by_day", query={"by": "model", **span}),
-        **{name: call.operate("sum_usage", query={"by": name, **span}) for name in groups},
-    )
-    days = pages["days"].items
-    sums = {name: pages[name].sums for name in groups}
-    if call.caller.is_owner:
-        sums["model"] = sum_models(days)
+    query = {"by": " ".join(groups), "by_day": "model", **span}
+    report = await call.operate("report_usage", query=query)
+    days, sums = report.days, report.sums
     budgets = await call.operate("list_budgets") if is_owner(call) else None
     models = _models(days)
     values = _daily(days, models, since, until)
@@ -60,10 +62,22 @@ async def load_usage(call: PageCall) -> dict[str, Any]:
         "budgets": budgets.items if budgets else (),
         "width": WIDTH,
         "height": HEIGHT,
-        "total": sum_all(sums["person"]),
-        "tables": [(label, name, _largest(sums[name])) for name, label in _GROUPS if name in sums],
-        "names": await _names(call, sums["person"]) if is_owner(call) else {},
+        "total": sum_all(sums["platform" if is_owner(call) else "person"]),
+        "sums": {name: _largest(each) for name, each in sums.items()},
+        "names": await _names(call, sums.get("person", {})) if is_owner(call) else {},
         "titles": await _titles(call, sums["session"]) if "session" in sums else {},
+        "shown": _SHOWN,
+        "persons_query": urlencode({"since": since, "until": until}),
+    }
+
+
+async def _load_persons(call: PageCall, span: Mapping[str, str]) -> dict[str, Any]:
+    """Load the table of people alone: to rank them, the total of each of them is read."""
+    report = await call.operate("report_usage", query={"by": "person", **span})
+    sums = report.sums["person"]
+    return {
+        "sums": {"person": _largest(sums)},
+        "names": await _names(call, sums) if is_owner(call) else {},
         "shown": _SHOWN,
     }
 
@@ -74,24 +88,17 @@ def is_owner(call: PageCall) -> bool:
 
 
 async def _names(call: PageCall, sums: Mapping[str, Usage]) -> dict[str, str]:
-    """Return the names of the people who are listed, by identity; not all have one."""
-    ids = " ".join(name for name, _ in _largest(sums)[:_SHOWN] if name)
-    if not ids:
-        return {}
-    page = await call.operate("list_people", query={"ids": ids})
-    return {each.id: each.name for each in page.items if each.name}
+    """Return the names of the people who are listed, by identity."""
+    return await load_names(call, [name for name, _ in _largest(sums)[:_SHOWN]])
 
 
 async def _titles(call: PageCall, sums: Mapping[str, Usage]) -> dict[str, str]:
     """Return the titles of the sessions that are listed, by id; one that is gone has none."""
-    titles = {}
-    for session_id, _ in _largest(sums)[:_SHOWN]:
-        try:
-            session = await call.operate("get_session", path={"id": session_id})
-        except NotFound:
-            continue
-        titles[session_id] = format.session_name(session)
-    return titles
+    ids = " ".join(session_id for session_id, _ in _largest(sums)[:_SHOWN])
+    if not ids:
+        return {}
+    page = await call.operate("list_sessions", query={"ids": ids})
+    return {session.id: format.session_name(session) for session in page.items}
 
 
 def _day(call: PageCall, name: str, default: date) -> date:
@@ -99,9 +106,12 @@ def _day(call: PageCall, name: str, default: date) -> date:
     if not text:
         return default
     try:
-        return date.fromisoformat(text)
-    except ValueError:
+        day = date.fromisoformat(text)
+        for around in (day - timedelta(days=_MAX_DAYS), day + timedelta(days=2)):
+            datetime.combine(around, time(), zone()).astimezone(UTC)  # the days around it exist
+    except (ValueError, OverflowError):
         raise ConfigError(f"{text[:40]!r} is not a day.", hint="Write 2026-03-31.") from None
+    return day
 
 
 def _models(days: Sequence[DayUsage]) -> list[str]:
@@ -139,28 +149,6 @@ def _daily(
     return values
 
 
-def sum_models(days: Sequence[DayUsage]) -> dict[str, Usage]:
-    """Return the usage of each model: that of its days together, as uncertain as any of them."""
-    by_model: dict[str, list[Usage]] = {}
-    for each in days:
-        by_model.setdefault(each.group, []).append(each.usage)
-    return {model: _add_up(usages) for model, usages in by_model.items()}
-
-
-def _add_up(usages: Sequence[Usage]) -> Usage:
-    costs = [usage.cost_usd for usage in usages if usage.cost_usd is not None]
-    statuses = {usage.cost_status for usage in usages}
-    return Usage(
-        input=sum(usage.input for usage in usages),
-        output=sum(usage.output for usage in usages),
-        cache_read=sum(usage.cache_read for usage in usages),
-        cache_write=sum(usage.cache_write for usage in usages),
-        reasoning=sum(usage.reasoning for usage in usages),
-        cost_usd=sum(costs) if costs else None,
-        cost_status=next((status for status in STATUSES if status in statuses), None),
-    )
-
-
 def sum_all(sums: Mapping[str, Usage]) -> dict[str, Any]:
     """Return the sum of all groups; a cost of None is unknown, never zero."""
     costs = [usage.cost_usd for usage in sums.values() if usage.cost_usd is not None]
@@ -177,4 +165,8 @@ def _largest(sums: Mapping[str, Usage]) -> list[tuple[str, Usage]]:
     return sorted(sums.items(), key=lambda item: (-(item[1].cost_usd or 0), -item[1].total))
 
 
-PAGES = (ConsolePage(path="/usage", name="usage", title="Usage", section="usage", load=load_usage),)
+PAGES = (
+    ConsolePage(
+        path="/usage", name="usage", title="Usage", section="usage", load=load_usage, part=_PERSONS
+    ),
+)

@@ -21,11 +21,16 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
+from typing import Final
 
 from tertulia.core import validate
 from tertulia.core.source import CHAT_TYPES, Source
 
 MARK = "~"
+
+# A key depends on nothing but its source, and each message needs the same ones several times.
+_CACHED_SOURCES: Final = 1024
 
 # In bytes. An entry of an index in PostgreSQL has at most 2,704, and a key has seven parts.
 MAX_PART_BYTES = 350
@@ -72,6 +77,11 @@ def session_key(
     """
     validate.source(source)
     validate.text("agent", agent)
+    return _session_key(source, agent, per_user, threads_shared)
+
+
+@lru_cache(maxsize=_CACHED_SOURCES)
+def _session_key(source: Source, agent: str, per_user: bool, threads_shared: bool) -> str:
     parts = ["agent", key_part(source.agent or agent), key_part(source.platform)]
     if source.account:
         parts.append(_account_part(source.account))
@@ -84,6 +94,7 @@ def session_key(
     return ":".join(parts)
 
 
+@lru_cache(maxsize=_CACHED_SOURCES)
 def person_of(source: Source) -> str | None:
     """Return the id of the author: platform, account and user id; None if there is no user id.
 

@@ -86,6 +86,8 @@ def aware_datetime(name: str, value: object) -> None:
 
 def collection(name: str, value: object) -> None:
     """Raise `ConfigError` unless the value is a collection; text is refused, though iterable."""
+    if isinstance(value, list):
+        return
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise ConfigError(
             f"{name} is {short_repr(value)}.",

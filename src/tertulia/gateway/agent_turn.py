@@ -32,8 +32,9 @@ from tertulia.aio.turn import TurnControl
 from tertulia.core import keys, memory, prices
 from tertulia.core.history.formats import Format
 from tertulia.core.history.model_traits import ModelTraits
+from tertulia.core.memory import Memory
 from tertulia.core.message import ToolCall, describe_call, text_of
-from tertulia.core.session import Notice
+from tertulia.core.session import Notice, Session
 from tertulia.core.source import Source
 from tertulia.core.target import ORIGIN
 from tertulia.core.text.time_head import TimeHeadFilter, strip_time_head
@@ -93,7 +94,8 @@ class AgentTurn:
     `observe` is called with each event once it is stored. `instructions` are added to the context
     prompt. With a `guard` its tools are offered instead of `tools`; if one of their calls has to be
     approved, the run ends, and `is_waiting` is True. The answer goes to `target`. `model` answers
-    instead of the model of the session.
+    instead of the model of the session. `memories` are those that the agent is shown; without them
+    they are read.
     """
 
     def __init__(
@@ -112,11 +114,13 @@ class AgentTurn:
         target: str = ORIGIN,
         media: MediaPreparer | None = None,
         model: str | None = None,
+        memories: Sequence[Memory] | None = None,
     ) -> None:
         self._store = store
         self._configured = configured
         self._agent: Agent = configured.agent
         self._model = model
+        self._known_memories = memories
         self._prompt = ""
         self._adapter = adapter
         self._progress: TurnProgress | None = None
@@ -259,16 +263,21 @@ class AgentTurn:
     async def _run_once(
         self, turn: TurnControl, request: Request, message: MessageToAnswer
     ) -> None:
+        assert self._progress is not None
         is_answered = False
+        # Most events are deltas, and many adapters show none of them.
+        is_watched = self._observe is not None or self._progress.shows_text
         self._spans = spans = await self._start_spans(turn, message)
-        tools = tuple(map(spans.wrap_tool, request.tools))
-        request = msgspec.structs.replace(request, tools=tools)
+        if spans.is_recording:
+            tools = tuple(map(spans.wrap_tool, request.tools))
+            request = msgspec.structs.replace(request, tools=tools)
         try:
             with spans.run():
                 async with run_agent(self._agent, request) as events:
                     async for event in events:
                         if isinstance(event, Delta):
-                            await self._stream(event)
+                            if is_watched:
+                                await self._stream(event)
                             continue
                         await self._store_event(turn, await self._complete(event), message)
                         if isinstance(event, Step) and not event.tool_calls:
@@ -290,12 +299,17 @@ class AgentTurn:
                 raise AgentFailed("The agent ended without an answer.")
 
     async def _start_spans(self, turn: TurnControl, message: MessageToAnswer) -> AgentSpans:
-        user = None
-        if get_tracer() is not None:
-            redactor = await self._store.run_batched(lambda: self._store.sync.redactor)
-            user = user_pseudonym(redactor.derive_key("telemetry"), message.source)
+        tracer = get_tracer()
+        if tracer is None:
+            return AgentSpans(None, self._agent, {})
+        redactor = await self._store.run_batched(lambda: self._store.sync.redactor)
+        user = user_pseudonym(redactor.derive_key("telemetry"), message.source)
         return AgentSpans.of_turn(
-            self._agent, session_id=turn.session.id, platform=message.source.platform, user=user
+            tracer,
+            self._agent,
+            session_id=turn.session.id,
+            platform=message.source.platform,
+            user=user,
         )
 
     async def _stream(self, delta: Delta) -> None:
@@ -439,9 +453,10 @@ class AgentTurn:
 
     async def _memories(self, turn: TurnControl) -> str:
         """Return the part of the system prompt with what is remembered of the person, or ""."""
-        if not self._settings.memory or turn.session.origin.chat_type != "dm":
-            return ""
-        return memory.render(await self._store.memories.shown(turn.session.id))
+        memories = self._known_memories
+        if memories is None and shows_memories(self._settings, turn.session):
+            memories = await self._store.memories.shown(turn.session.id)
+        return memory.render(memories or ())
 
     async def _steer(self, turn: TurnControl, message: MessageToAnswer) -> Sequence[str]:
         """Take waiting messages into the turn, up to the first command; return their texts.
@@ -463,6 +478,11 @@ class AgentTurn:
                 await turn.add_inbox_item(waiting)
                 texts.append(waiting.text or "")
         return texts
+
+
+def shows_memories(settings: GatewaySettings, session: Session) -> bool:
+    """Return whether the agent is shown what is remembered of the person who writes."""
+    return settings.memory and session.origin.chat_type == "dm"
 
 
 def _add_price(event: Event) -> Event:

@@ -28,7 +28,9 @@ from tertulia import aio
 from tertulia.agents.base import Agent, Tool, traits_of
 from tertulia.aio.turn import TurnControl
 from tertulia.core.buttons import command_of
+from tertulia.core.memory import Memory
 from tertulia.core.message import USER, text_of
+from tertulia.core.session import Session
 from tertulia.core.source import LOCAL, Source
 from tertulia.core.target import ORIGIN
 from tertulia.errors import AgentError, BudgetExceeded, Error, LimitExceeded, TooLarge
@@ -36,7 +38,7 @@ from tertulia.gateway import access, commands, memory_tool, replies, schedule_to
 from tertulia.gateway.account_pauses import AccountPauses
 from tertulia.gateway.adapters import Adapters
 from tertulia.gateway.agent_table import AgentTable
-from tertulia.gateway.agent_turn import AgentTurn, MessageToAnswer
+from tertulia.gateway.agent_turn import AgentTurn, MessageToAnswer, shows_memories
 from tertulia.gateway.deliveries import DeliveryWorker
 from tertulia.gateway.image_describer import ImageDescriber
 from tertulia.gateway.inbox_worker import InboxWorker
@@ -95,6 +97,13 @@ class PipelineTasks(NamedTuple):
     def endless(self) -> list[asyncio.Task[None]]:
         """Return the loops that end only by a failure; an adapter may stop listening by itself."""
         return [*self.claims, self.deliveries, self.interrupts, *self.renewals]
+
+
+class EntryReads:
+    """What a turn needs beside its session; each field is set when the turn has begun."""
+
+    role: Role = "guest"
+    memories: Sequence[Memory] = ()
 
 
 class Pipeline:
@@ -411,7 +420,8 @@ class Pipeline:
         files = await self._fetch_files(item, message.media)
         prepared = await self.prepare_files(item.source, message.text, files)
         await self._report_unusable_files(item, prepared)
-        agent_turn = await self._agent_turn(item)
+        reads = EntryReads()
+        agent_turn: AgentTurn | None = None
         turn = self.store.turn_control(
             item.source,
             prepared.text,
@@ -420,10 +430,12 @@ class Pipeline:
             wait=self.store.settings.lease_seconds,
             inbox_item=item,
             resumes=item.resumes,
+            on_enter=lambda session: self._read_on_entry(reads, item.source, session),
         )
         try:
             async with turn:
                 if not turn.duplicate and prepared.failure is None:
+                    agent_turn = await self._agent_turn(item, reads)
                     await self._run_agent(agent_turn, turn, item, prepared)
                 elif not turn.duplicate:
                     await self._report_voice_note(item, prepared, turn.session.id)
@@ -437,7 +449,7 @@ class Pipeline:
                 text = (replies.failed_for_owner if is_owner else replies.failed)(problem)
                 await self._reply(
                     item, text, about=turn.session.id, key=replies.failure_key(item),
-                    replaces=agent_turn.draft_id,
+                    replaces=None if agent_turn is None else agent_turn.draft_id,
                 )  # fmt: skip
         if turn.is_interrupted:
             await self._reply(item, replies.CUT_OFF, about=turn.session.id)
@@ -518,13 +530,19 @@ class Pipeline:
         texts = [text_of(entry.body) for entry in entries if entry.role == USER]
         return texts[-1] if texts else ""
 
-    async def _agent_turn(self, item: InboxItem) -> AgentTurn:
+    def _read_on_entry(self, reads: EntryReads, source: Source, session: Session) -> None:
+        """Read what the turn needs beside its session, in the thread that has entered it."""
+        reads.role = self._tool_role(source)
+        if shows_memories(self.settings, session):
+            reads.memories = self.store.sync.memories.shown(session.id)
+
+    async def _agent_turn(self, item: InboxItem, reads: EntryReads) -> AgentTurn:
         source = item.source
         approval = None if item.resumes is None else await self.store.approvals.get(item.resumes)
         is_attended = registry.platform(source.platform).notify
         if approval is not None:
             is_attended = approval.asked_in == ORIGIN
-        role = await self.tool_role(source)
+        role = reads.role
         tools = await self.tools_for(source, item.key, role)
         target = ORIGIN if approval is None else approval.target
         guard = self.guard_for(source, role, tools, is_attended=is_attended, target=target)
@@ -539,6 +557,7 @@ class Pipeline:
             target=target or ORIGIN,
             guard=guard,
             media=self.media_preparer,
+            memories=reads.memories,
         )
 
     async def tool_role(self, source: Source) -> Role:

@@ -61,6 +61,11 @@ class TurnProgress:
         """Return whether the adapter shows anything."""
         return self._adapter is not None
 
+    @property
+    def shows_text(self) -> bool:
+        """Return whether the answer is shown while it is written."""
+        return self._adapter is not None and self._streams
+
     @asynccontextmanager
     async def shown(self) -> AsyncIterator[None]:
         """Show the turn while the block runs."""

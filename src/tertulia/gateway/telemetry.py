@@ -8,6 +8,7 @@ OpenTelemetry SDK that the program has set up, nothing is recorded (decision 003
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import hmac
 from collections.abc import Iterator
@@ -40,13 +41,26 @@ _PLATFORM: Final = "tertulia.platform"
 _ERROR: Final = "error.type"
 
 
-def get_tracer() -> Tracer | None:
-    """Return the tracer of this package, or None if OpenTelemetry is not installed."""
+@functools.cache  # each turn asks, and to look for a package that is not there takes long
+def is_installed() -> bool:
+    """Return whether the extra `telemetry` is installed."""
     try:
-        from opentelemetry import trace
+        import opentelemetry.trace  # noqa: F401
     except ImportError:
+        return False
+    return True
+
+
+def get_tracer() -> Tracer | None:
+    """Return the tracer of this package, or None if nothing would be recorded."""
+    if not is_installed():
         return None
-    return trace.get_tracer("tertulia", __version__)
+    from opentelemetry import trace
+
+    provider = trace.get_tracer_provider()
+    if isinstance(provider, trace.ProxyTracerProvider):
+        return None  # the program has set up no SDK
+    return provider.get_tracer("tertulia", __version__)
 
 
 def user_pseudonym(key: bytes, source: Source) -> str | None:
@@ -70,11 +84,16 @@ class AgentSpans:
 
     @classmethod
     def of_turn(
-        cls, agent: Agent, *, session_id: str, platform: str, user: str | None
+        cls, tracer: Tracer, agent: Agent, *, session_id: str, platform: str, user: str | None
     ) -> AgentSpans:
         """Return the spans of a turn's run."""
         attributes = {_AGENT: agent.name, _SESSION: session_id, _PLATFORM: platform}
-        return cls(get_tracer(), agent, attributes | ({_USER: user} if user else {}))
+        return cls(tracer, agent, attributes | ({_USER: user} if user else {}))
+
+    @property
+    def is_recording(self) -> bool:
+        """Return whether there is a tracer."""
+        return self._tracer is not None
 
     @contextlib.contextmanager
     def run(self) -> Iterator[None]:
@@ -122,8 +141,6 @@ class AgentSpans:
 
     def wrap_tool(self, tool: Tool) -> Tool:
         """Return the tool with a span around each of its calls."""
-        if self._tracer is None:
-            return tool
 
         async def call(arguments: dict[str, Any]) -> Content:
             span = self._start("execute_tool", tool.name, {_TOOL: tool.name})

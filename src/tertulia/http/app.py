@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import BaseRoute, Mount
+from starlette.routing import BaseRoute, Match, Mount, Route
 from starlette.types import ASGIApp
 
 from tertulia import aio
@@ -160,6 +160,8 @@ async def _lead_to_console(request: Request) -> Response:
 async def _route_error(request: Request, problem: Any) -> Response:
     """Return the response for an unknown path, or a method that the path does not have."""
     headers = {**(problem.headers or {})}
+    if problem.status_code == 405:
+        headers["Allow"] = ", ".join(_allowed_methods(request))
     path = request.url.path
     hint = "GET /openapi.json lists every path and its methods."
     if path.startswith("/v1/"):
@@ -171,6 +173,18 @@ async def _route_error(request: Request, problem: Any) -> Response:
         hint=hint,
     )
     return json_response(ErrorBody(detail), problem.status_code, headers)
+
+
+def _allowed_methods(request: Request) -> list[str]:
+    """Return the methods that the path of a request has; each may be a route of its own."""
+    return sorted(
+        {
+            method
+            for route in request.app.routes
+            if isinstance(route, Route) and route.matches(request.scope)[0] is Match.PARTIAL
+            for method in route.methods or ()
+        }
+    )
 
 
 async def _internal_error(request: Request, problem: Exception) -> Response:

@@ -152,7 +152,8 @@ TABLE = (
         summary="Make a code that signs a browser in with your rights, once, within two minutes.",
     ),
     Operation(
-        method="DELETE", path="/browsers/{id}", act=sign_out_browser, role="guest",
+        method="DELETE", path="/browsers/{id}", has_number=True,
+        act=sign_out_browser, role="guest",
         summary="Sign a browser out.",
     ),
     Operation(

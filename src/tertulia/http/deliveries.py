@@ -156,11 +156,13 @@ TABLE = (
         summary="Set the outcome of many deliveries, and report which had changed meanwhile.",
     ),
     Operation(
-        method="GET", path="/deliveries/{id}", act=get_delivery, role="owner", answer=Delivery,
+        method="GET", path="/deliveries/{id}", has_number=True,
+        act=get_delivery, role="owner", answer=Delivery,
         summary="Get one delivery.",
     ),
     Operation(
-        method="POST", path="/deliveries/{id}/settle", act=settle_delivery, role="owner",
+        method="POST", path="/deliveries/{id}/settle", has_number=True,
+        act=settle_delivery, role="owner",
         summary="Set the outcome of a delivery that is unknown or dead, or send it again.",
         body=SettleRequest, answer=Delivery,
     ),

@@ -81,7 +81,8 @@ TABLE = (
         summary="Answer many dead messages once more, or settle them without an answer.",
     ),
     Operation(
-        method="POST", path="/inbox/{id}/settle", act=settle_arrival, role="owner",
+        method="POST", path="/inbox/{id}/settle", has_number=True,
+        act=settle_arrival, role="owner",
         body=ArrivalOutcome, answer=InboxItem,
         summary="Answer a dead message once more, or settle a message without an answer.",
     ),

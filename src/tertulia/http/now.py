@@ -15,7 +15,7 @@ from tertulia.http.routing import ApiCall, Operation
 from tertulia.records.listeners import Connection
 from tertulia.records.nodes import AccountLease, Node
 from tertulia.records.people import Pairing
-from tertulia.records.queues.review import QueueCount, QueueGroup
+from tertulia.records.queues.review import ProblemCounts, QueueCount, QueueGroup
 from tertulia.records.usage import BudgetState
 
 # A message that waits for longer than this is not merely in a queue.
@@ -174,6 +174,10 @@ async def _read_recent(store: aio.Store, since: datetime) -> Recent:
     )  # fmt: skip
 
 
+async def count_problems(call: ApiCall) -> ProblemCounts:
+    return await call.api.store.queues.count_problems()
+
+
 async def list_nodes(call: ApiCall) -> NodeList:
     store = call.api.store
     return NodeList(
@@ -277,6 +281,10 @@ TABLE = (
     Operation(
         method="GET", path="/now", act=read_now, role="owner", query=NowQuery, answer=Now,
         summary="Sum up what needs a person, worst first, and what happened since a time.",
+    ),
+    Operation(
+        method="GET", path="/now/counts", act=count_problems, role="owner", answer=ProblemCounts,
+        summary="Count what waits for a person: deliveries, messages, strangers; 1,000 at most.",
     ),
     Operation(
         method="GET", path="/budgets", act=list_budgets, role="owner", answer=BudgetList,

@@ -7,14 +7,14 @@ import os
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
 from tertulia import aio
-from tertulia.core.message import ASSISTANT, Message, ToolCall, text_of
+from tertulia.core.message import ASSISTANT, TOOL, USER, Message, ToolCall, text_of
 from tertulia.core.text.text_buffer import TextBuffer
 from tertulia.core.usage import Usage
 from tertulia.errors import ConfigError, Error, NotFound
@@ -112,6 +112,22 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
     tool_choice: str = "auto"
     tools: list[Any] = []
     object: str = "response"
+
+
+class ItemQuery(msgspec.Struct, frozen=True):
+    after: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=100)] = 20
+    order: Literal["asc", "desc"] = "desc"
+
+
+class ItemList(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of input items."""
+
+    data: list[dict[str, Any]]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+    object: str = "list"
 
 
 class _PreparedTurn(msgspec.Struct, frozen=True):
@@ -375,19 +391,8 @@ def _response_name(prepared: _PreparedTurn, previous: ResponseName | None) -> Re
 
 async def read_response(call: ApiCall) -> ResponseBody:
     response_id = call.path["id"]
-    try:
-        name = conversation_id.read_response_id(call.api.derive_key(_ID_KEY), response_id)
-    except ConfigError:
-        raise _no_response() from None
-    source = await source_in(call, name.conversation)
-    store = call.api.store
-    turn = await store.sessions.turn_of_message(source, name.message) if name.message else None
-    session = None if turn is None else await store.sessions.get(turn.session_id)
-    # People who share a token have the same chats; the conversation is of one of them.
-    person_of = store.people.person_of
-    if turn is None or session is None or person_of(session.origin) != person_of(source):
-        raise _no_response()
-    message = await _message_of_part(store, turn, name.part)
+    name, turn = await _require_turn(call, response_id)
+    message = _message_of_part(await _messages_of(call.api.store, turn), turn, name.part)
     text, status = None, "in_progress" if turn.is_running else "incomplete"
     if message is not None:
         text, status = text_of(message.body), "completed"
@@ -404,22 +409,71 @@ async def read_response(call: ApiCall) -> ResponseBody:
     )
 
 
-async def _message_of_part(store: aio.Store, turn: MessageTurn, part: int | None) -> Message | None:
-    """Return the message that a response of a turn ended with, or None if there is none yet.
+async def list_input_items(call: ApiCall) -> ItemList:
+    """List what a response answers: the message, and with tools the calls and results before it."""
+    query: ItemQuery = call.query
+    response_id = call.path["id"]
+    name, turn = await _require_turn(call, response_id)
+    messages = await _messages_of(call.api.store, turn)
+    response = _message_of_part(messages, turn, name.part)
+    before = [message for message in messages if response is None or message.seq < response.seq]
+    if name.part is None:  # the tools of the agent are not the client's
+        before = [message for message in before if message.role == USER]
+    items = [
+        item for message in before for item in _input_items(f"{response_id} {message.seq}", message)
+    ]
+    if query.order == "desc":
+        items.reverse()
+    if query.after is not None:
+        ids = [item["id"] for item in items]
+        if query.after not in ids:
+            raise NotFound(
+                "This response has no input item of that id.",
+                hint="Give the last_id of the page before as after.",
+            )
+        items = items[ids.index(query.after) + 1 :]
+    page = items[: query.limit]
+    return ItemList(
+        data=page,
+        first_id=page[0]["id"] if page else None,
+        last_id=page[-1]["id"] if page else None,
+        has_more=len(items) > len(page),
+    )
 
-    Raise `NotFound` if the turn was taken back.
-    """
+
+async def _require_turn(call: ApiCall, response_id: str) -> tuple[ResponseName, MessageTurn]:
+    """Return the name and the turn of a response; raise `NotFound` if the caller has none."""
+    try:
+        name = conversation_id.read_response_id(call.api.derive_key(_ID_KEY), response_id)
+    except ConfigError:
+        raise _no_response() from None
+    source = await source_in(call, name.conversation)
+    store = call.api.store
+    turn = await store.sessions.turn_of_message(source, name.message) if name.message else None
+    session = None if turn is None else await store.sessions.get(turn.session_id)
+    # People who share a token have the same chats; the conversation is of one of them.
+    person_of = store.people.person_of
+    if turn is None or session is None or person_of(session.origin) != person_of(source):
+        raise _no_response()
+    return name, turn
+
+
+async def _messages_of(store: aio.Store, turn: MessageTurn) -> list[Message]:
+    """Return the messages of a turn; raise `NotFound` if the turn was taken back."""
     transcript = store.transcript(turn.session_id)
     window = await transcript.window(around=turn.first_seq, limit=_TURN_MESSAGES)
-    messages = [
-        message
-        for message in window.messages
-        if message.turn == turn.number and message.role == ASSISTANT
-    ]
+    return [message for message in window.messages if message.turn == turn.number]
+
+
+def _message_of_part(
+    messages: Sequence[Message], turn: MessageTurn, part: int | None
+) -> Message | None:
+    """Return the message that a response of a turn ended with, or None if there is none yet."""
     if part is None:
         return next((message for message in messages if message.seq == turn.answer_seq), None)
     # With tools of the client, each step is a response: all but the last call tools.
-    return messages[part] if part < len(messages) else None
+    answers = [message for message in messages if message.role == ASSISTANT]
+    return answers[part] if part < len(answers) else None
 
 
 def _stored_calls(message: Message) -> list[ToolCall]:
@@ -445,6 +499,26 @@ def _output_items(
         _call_item(_item_id("fc", response_id, number), call)
         for number, call in enumerate(calls, len(texts))
     ]
+
+
+def _input_items(name: str, message: Message) -> list[dict[str, Any]]:
+    """Return a stored message as input items, whose ids are made from `name`."""
+    text = text_of(message.body)
+    if message.role == TOOL:
+        return [
+            {
+                "id": _item_id("fco", name, 0),
+                "type": "function_call_output",
+                "status": "completed",
+                "call_id": message.body.get("tool_call_id"),
+                "output": text,
+            }
+        ]
+    if message.role == ASSISTANT:
+        return _output_items(name, text, _stored_calls(message))
+    item_id, content = _item_id("msg", name, 0), [{"type": "input_text", "text": text}]
+    item = {"type": "message", "role": USER, "status": "completed", "content": content}
+    return [{"id": item_id, **item}]
 
 
 def _text_part(text: str) -> dict[str, Any]:
@@ -616,5 +690,10 @@ TABLE = (
         method="GET", path="/v1/responses/{id}", act=read_response, role="guest",
         summary="Read a response again, with the token that asked for it.",
         answer=ResponseBody,
+    ),
+    Operation(
+        method="GET", path="/v1/responses/{id}/input_items", act=list_input_items, role="guest",
+        summary="List what a response answers, newest first, with the token that asked for it.",
+        query=ItemQuery, answer=ItemList,
     ),
 )  # fmt: skip

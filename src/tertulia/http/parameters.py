@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta
+
+MAX_IDS: Final = 200
 
 Platform = Literal["api", "web"]
 Count = Annotated[int, Meta(ge=1, le=1000)]

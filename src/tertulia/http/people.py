@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -10,12 +10,10 @@ from msgspec import Meta
 from tertulia.core.session import Page
 from tertulia.errors import ConfigError, IllegalMove, NotFound
 from tertulia.http.auth import API
-from tertulia.http.parameters import Count, Cursor, Text
+from tertulia.http.parameters import MAX_IDS, Count, Cursor, Text
 from tertulia.http.routing import ApiCall, Operation
 from tertulia.records.people import Pairing, Person, Role
 from tertulia.records.people_events import PeopleEvent
-
-_MAX_IDS: Final = 100
 
 
 class PeopleQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +52,12 @@ class RoleRequest(msgspec.Struct, frozen=True):
     role: Role
 
 
+class ZoneRequest(msgspec.Struct, frozen=True):
+    """A name such as `Europe/Madrid`; null for the zone of the store."""
+
+    zone: Text | None
+
+
 class PeopleEventQuery(msgspec.Struct, frozen=True, kw_only=True):
     """With a `person`, an identity or user id, only what was decided about them."""
 
@@ -66,9 +70,14 @@ async def list_people(call: ApiCall) -> PeoplePage:
     query: PeopleQuery = call.query
     people = call.api.store.people
     if query.ids:
-        return PeoplePage(tuple(await people.get_many(query.ids.split(" ")[:_MAX_IDS])))
+        return PeoplePage(tuple(await people.get_many(query.ids.split(" ")[:MAX_IDS])))
     persons = await people.find(role=query.role, limit=query.limit, after=query.after)
     return PeoplePage(tuple(persons))
+
+
+async def set_zone(call: ApiCall) -> Person:
+    await call.api.store.people.set_zone(call.path["person"], call.body.zone, by=call.actor)
+    return await _require_person(call)
 
 
 async def set_role(call: ApiCall) -> Person:
@@ -79,7 +88,11 @@ async def set_role(call: ApiCall) -> Person:
             "The role of a token comes from the configuration.", hint="Change it under http.tokens."
         )
     await people.set_role(call.path["person"], call.body.role, by=call.actor)
-    person: Person | None = await people.get(call.path["person"])
+    return await _require_person(call)
+
+
+async def _require_person(call: ApiCall) -> Person:
+    person: Person | None = await call.api.store.people.get(call.path["person"])
     if person is None:
         raise NotFound(f"There is no person {call.path['person']!r}.", hint="See GET /people.")
     return person
@@ -123,6 +136,10 @@ TABLE = (
     Operation(
         method="PUT", path="/people/{person}/role", summary="Set the role of a person.",
         act=set_role, role="owner", body=RoleRequest, answer=Person,
+    ),
+    Operation(
+        method="PUT", path="/people/{person}/zone", act=set_zone, role="owner", body=ZoneRequest,
+        summary="Set the time zone of a person, which daily resets follow.", answer=Person,
     ),
     Operation(
         method="GET", path="/pairings", summary="List strangers who wait to be approved.",

@@ -69,7 +69,7 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
     def number(self, noun: str, listing: str) -> int:
         """Return the number in the path, the id of a `noun`; raise `ConfigError` for other text."""
         text = self.path["id"]
-        if not text.isascii() or not text.isdigit() or len(text) > 18:
+        if not text.isascii() or not text.isdigit() or len(text) > _MAX_DIGITS:
             raise ConfigError(
                 f"{text[:40]!r} is not the number of a {noun}.",
                 hint=f"{listing} lists them with their ids.",
@@ -77,14 +77,16 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
         return int(text)
 
 
+_MAX_DIGITS = 18  # of an id in a path
 Act = Callable[[ApiCall], Awaitable[Any]]
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """One operation. `query`, `body` and `answer` are its types; None means that it has none.
 
-    `role` None: no token is needed. `is_raw`: `act` reads the request body itself. `error` is the
-    type of errors that do not have the form of all others, because a protocol prescribes theirs.
+    `role` None: no token is needed. `is_raw`: `act` reads the request body itself. `has_number`:
+    the id in the path is a number, which `act` reads with `ApiCall.number`. `error` is the type of
+    errors that do not have the form of all others, because a protocol prescribes theirs.
     """
 
     method: str
@@ -101,6 +103,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = "application/json"
     headers: tuple[str, ...] = ()
     is_raw: bool = False
+    has_number: bool = False
 
     @property
     def name(self) -> str:
@@ -217,12 +220,17 @@ def convert_fields(values: Mapping[str, Any], kind: type) -> Any:
     Raises `ConfigError` if they do not fit.
     """
     try:
-        return msgspec.convert(dict(values), kind, strict=False)
+        fields: Any = msgspec.convert(dict(values), kind, strict=False)
     except (msgspec.ValidationError, UnicodeError, OverflowError) as problem:
         raise _invalid_request(problem) from None
+    for name, value in values.items():
+        # The word null would mean: no filter. A wrong filter must not list everything.
+        if isinstance(value, str) and getattr(fields, name, value) is None:
+            raise _invalid_request(f"{value[:40]!r} is not a value of `$.{name}`")
+    return fields
 
 
-def _invalid_request(problem: Exception) -> ConfigError:
+def _invalid_request(problem: Exception | str) -> ConfigError:
     return ConfigError(
         f"Invalid request: {problem}.", hint="GET /openapi.json lists what each operation takes."
     )
@@ -285,7 +293,7 @@ def _describe_operation(
     else:
         item["description"] = f"Needs the role {operation.role} or a higher one."
     parameters = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        {"name": name, "in": "path", "required": True, "schema": _describe_id(operation)}
         for name in _path_parameters(operation.path)
     ]
     if operation.query is not None:
@@ -302,6 +310,12 @@ def _describe_operation(
             "content": {"application/json": {"schema": schemas[id(operation.body)]}},
         }
     return item
+
+
+def _describe_id(operation: Operation) -> dict[str, Any]:
+    if operation.has_number:
+        return {"type": "integer", "minimum": 0, "maximum": 10**_MAX_DIGITS - 1}
+    return {"type": "string", "minLength": 1}
 
 
 def _describe_answer(operation: Operation, schemas: dict[int, dict[str, Any]]) -> dict[str, Any]:

@@ -205,27 +205,33 @@ TABLE = (
         act=create_schedule, body=NewSchedule, answer=ScheduleInfo,
     ),
     Operation(
-        method="GET", path=_SCHEDULE_PATH, summary="Get one schedule.",
+        method="GET", path=_SCHEDULE_PATH,
+        has_number=True, summary="Get one schedule.",
         act=get_schedule, answer=ScheduleInfo,
     ),
     Operation(
-        method="DELETE", path=_SCHEDULE_PATH, summary="Remove a schedule and its runs.",
+        method="DELETE", path=_SCHEDULE_PATH,
+        has_number=True, summary="Remove a schedule and its runs.",
         act=remove_schedule,
     ),
     Operation(
-        method="POST", path=_SCHEDULE_PATH + "/pause", answer=ScheduleInfo, act=pause_schedule,
+        method="POST", path=_SCHEDULE_PATH + "/pause",
+        has_number=True, answer=ScheduleInfo, act=pause_schedule,
         summary="Pause a schedule until it is resumed.",
     ),
     Operation(
-        method="POST", path=_SCHEDULE_PATH + "/resume", answer=ScheduleInfo, act=resume_schedule,
+        method="POST", path=_SCHEDULE_PATH + "/resume",
+        has_number=True, answer=ScheduleInfo, act=resume_schedule,
         summary="Resume a schedule, from now on.",
     ),
     Operation(
-        method="POST", path=_SCHEDULE_PATH + "/run", answer=RunInfo, act=run_schedule,
+        method="POST", path=_SCHEDULE_PATH + "/run",
+        has_number=True, answer=RunInfo, act=run_schedule,
         summary="Run a schedule now; its planned runs stay as they are.",
     ),
     Operation(
-        method="GET", path=_SCHEDULE_PATH + "/runs", summary="List the runs, newest first.",
+        method="GET", path=_SCHEDULE_PATH + "/runs",
+        has_number=True, summary="List the runs, newest first.",
         act=list_runs, query=RunQuery, answer=Page[RunInfo],
     ),
 )  # fmt: skip

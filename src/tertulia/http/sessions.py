@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import msgspec
 from msgspec import Meta
 
+from tertulia.core import validate
 from tertulia.core.history.account import RowFate
 from tertulia.core.history.formats import Format, Timestamps
 from tertulia.core.message import Message
@@ -15,11 +16,17 @@ from tertulia.core.session import Page, Session, State
 from tertulia.core.usage import Usage
 from tertulia.errors import AccessDenied
 from tertulia.http.auth import API, WEB
-from tertulia.http.parameters import Count, Cursor, Position, Text
+from tertulia.http.parameters import MAX_IDS, Count, Cursor, Position, Text
 from tertulia.http.routing import ApiCall, Operation
 from tertulia.records.search import Hit
 from tertulia.records.sessions.last_words import LastWords
-from tertulia.records.usage import DayGrouping, DayUsage, Grouping
+from tertulia.records.usage import (
+    GROUPINGS,
+    DayGrouping,
+    DayUsage,
+    Grouping,
+    UsageReport,
+)
 
 _USAGE_LOOK_BACK = timedelta(days=31)
 
@@ -27,9 +34,11 @@ _USAGE_LOOK_BACK = timedelta(days=31)
 class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Filters. `key` and `person` are for the owner; others see their own on `platform`.
 
-    With `words` the last words of each session come along.
+    With `words` the last words of each session come along. `ids` are ids with spaces between them,
+    for the owner: only these sessions are listed, without other filters.
     """
 
+    ids: str = ""
     platform: Text | None = None
     key: Text | None = None
     person: Text | None = None
@@ -87,13 +96,17 @@ class TranscriptQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TranscriptPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages, and how many more stand before and after them in this revision."""
+    """Messages, and how many more stand before and after them in this revision.
+
+    `can_redo`: the newest change of the transcript is an undo that can be taken back.
+    """
 
     items: tuple[TranscriptEntry, ...]
     before: int
     after: int
     revision: int
     is_current: bool
+    can_redo: bool
 
 
 class HistoryQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,6 +164,18 @@ class UsageQuery(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None = None
 
 
+class UsageReportQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Several sums of one period: `by` are groupings with spaces between them.
+
+    With `by_day` the usage of each day by that group comes along. By default the last 31 days.
+    """
+
+    by: str = "person"
+    by_day: DayGrouping | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
 class DayUsageQuery(msgspec.Struct, frozen=True, kw_only=True):
     """By default the last 31 days."""
 
@@ -185,11 +210,14 @@ async def _find_sessions(call: ApiCall, query: SessionQuery) -> Page[Session]:
     filters: dict[str, Any] = {
         "state": query.state, "text": query.text, "limit": query.limit, "cursor": query.cursor,
     }  # fmt: skip
+    if call.caller.is_owner and query.ids:
+        ids = query.ids.split(" ")[:MAX_IDS]
+        return Page(tuple(await call.api.store.sessions.get_many(ids)), None)
     if call.caller.is_owner:
         return await call.api.store.sessions.find(
             platform=query.platform, key=query.key, person=query.person, **filters
         )
-    _refuse_owner_filters(query.key, query.person)
+    _refuse_owner_filters(query.key or query.ids or None, query.person)
     return await call.scope.own_view(_own_platform(query.platform)).find(**filters)
 
 
@@ -245,6 +273,7 @@ async def read_transcript(call: ApiCall) -> TranscriptPage:
         after=window.after,
         revision=window.revision,
         is_current=window.is_current,
+        can_redo=window.can_redo,
     )
 
 
@@ -302,10 +331,39 @@ async def sum_usage(call: ApiCall) -> UsageSums:
         )
     sums = await call.api.store.usage.sum(query.by, query.since, query.until)
     if not call.caller.is_owner:
-        people = call.api.store.people
-        own = {people.person_of(call.caller.source(platform)) for platform in (API, WEB)}
+        own = _own_persons(call)
         sums = {name: usage for name, usage in sums.items() if name in own}
     return UsageSums(query.by, sums)
+
+
+async def report_usage(call: ApiCall) -> UsageReport:
+    query: UsageReportQuery = call.query
+    groups = query.by.split(" ")
+    if not call.caller.is_owner and groups != ["person"]:
+        raise AccessDenied(
+            "Only the owner may see the usage of others.", hint="Use by=person: it has yours."
+        )
+    for group in groups:
+        validate.choice("by", group, GROUPINGS)
+    by = cast(list[Grouping], groups)
+    since = query.since or call.api.store.now() - _USAGE_LOOK_BACK
+    usage = call.api.store.usage
+    if call.caller.is_owner:
+        return await usage.report(by, since, query.until, by_day=query.by_day)
+    reports = [
+        await usage.report(by, since, query.until, by_day=query.by_day, person=person)
+        for person in _own_persons(call)
+    ]
+    return UsageReport(
+        sums={"person": {k: v for each in reports for k, v in each.sums["person"].items()}},
+        days=[day for each in reports for day in each.days],
+    )
+
+
+def _own_persons(call: ApiCall) -> list[str | None]:
+    """Return the identities that a token has on its platforms."""
+    people = call.api.store.people
+    return [people.person_of(call.caller.source(platform)) for platform in (API, WEB)]
 
 
 async def sum_usage_by_day(call: ApiCall) -> DayUsageList:
@@ -316,8 +374,7 @@ async def sum_usage_by_day(call: ApiCall) -> DayUsageList:
         items = await store.usage.by_day(query.by, since, query.until)
     else:
         items = []
-        for platform in (API, WEB):
-            person = store.people.person_of(call.caller.source(platform))
+        for person in _own_persons(call):
             items += await store.usage.by_day(query.by, since, query.until, person=person)
     return DayUsageList(
         by=query.by, since=since, zone=str(store.sync.context.zone), items=tuple(items)
@@ -412,6 +469,10 @@ TABLE = (
     Operation(
         method="GET", path="/usage", act=sum_usage, query=UsageQuery, answer=UsageSums,
         summary="Sum tokens and cost by group: your own, or all for the owner.",
+    ),
+    Operation(
+        method="GET", path="/usage/report", act=report_usage, query=UsageReportQuery,
+        answer=UsageReport, summary="Sum up usage by several groups and by day, at one moment.",
     ),
     Operation(
         method="GET", path="/usage/days", act=sum_usage_by_day, query=DayUsageQuery,

@@ -12,7 +12,8 @@ async def trace_message(call: ApiCall) -> MessageTrace:
 
 TABLE = (
     Operation(
-        method="GET", path="/messages/{id}", act=trace_message, role="owner", answer=MessageTrace,
+        method="GET", path="/messages/{id}", has_number=True,
+        act=trace_message, role="owner", answer=MessageTrace,
         summary="Tell what became of an accepted message: turn, model calls and deliveries.",
     ),
 )  # fmt: skip

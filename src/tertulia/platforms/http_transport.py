@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import select
+import socket
 import ssl
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ _BUFFER_BYTES: Final = 262_144
 _HEAD_BYTES: Final = 102_400  # the longest head of a response
 _HAPPY_EYEBALLS_SECONDS: Final = 0.25
 Origin = tuple[str, str, int]
+_Address = tuple[Any, Any, int, str, Any]  # as getaddrinfo returns it
 
 
 class HttpTransport(httpx2.AsyncBaseTransport):
@@ -93,20 +95,21 @@ class HttpTransport(httpx2.AsyncBaseTransport):
         scheme, host, port = origin
         if scheme == "https" and self._tls is None:
             raise httpx2.UnsupportedProtocol("This client has no TLS.", request=request)
+        tls = self._tls if scheme == "https" else None
         loop = asyncio.get_running_loop()
         connection = _Connection(origin)
         try:
             async with asyncio.timeout(seconds):
+                connected = await _connect_socket(host, port)
                 await loop.create_connection(
                     lambda: connection,
-                    host,
-                    port,
-                    ssl=self._tls if scheme == "https" else None,
-                    happy_eyeballs_delay=_HAPPY_EYEBALLS_SECONDS,
+                    sock=connected,
+                    ssl=tls,
+                    server_hostname=host if tls else None,
                 )
         except TimeoutError as problem:
             raise httpx2.ConnectTimeout(str(problem), request=request) from problem
-        except OSError as problem:
+        except (OSError, UnicodeError) as problem:  # UnicodeError: a name that no server can have
             raise httpx2.ConnectError(str(problem), request=request) from problem
         return connection
 
@@ -293,6 +296,72 @@ class _Body(httpx2.AsyncByteStream):
         connection, self._connection = self._connection, None
         if connection is not None:
             self._transport.give_back(connection)
+
+
+async def _connect_socket(host: str, port: int) -> socket.socket:
+    """Return a socket that is connected to the address of a host which is the first to accept.
+
+    An address that has not answered after a moment is tried beside the next one.
+    `loop.create_connection` does the same, but loses an open socket if it is cancelled when one of
+    them has just been connected.
+    """
+    addresses = iter(await _find_addresses(host, port))
+    attempts: list[asyncio.Task[socket.socket]] = []
+    waiting: set[asyncio.Task[socket.socket]] = set()
+    try:
+        while (address := next(addresses, None)) is not None or waiting:
+            if address is not None:
+                attempts.append(asyncio.create_task(_connect_to(address)))
+                waiting.add(attempts[-1])
+            done, waiting = await asyncio.wait(
+                waiting,
+                timeout=None if address is None else _HAPPY_EYEBALLS_SECONDS,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            for attempt in done:
+                if attempt.exception() is None:
+                    attempts.remove(attempt)
+                    return attempt.result()
+        return attempts[0].result()  # raises: no address accepts
+    finally:
+        for attempt in attempts:
+            attempt.cancel()
+            attempt.add_done_callback(_close_socket)
+
+
+async def _find_addresses(host: str, port: int) -> list[_Address]:
+    """Return the addresses of a host, the first of each family before the second of any."""
+    try:
+        numeric = socket.AI_NUMERICHOST  # needs no thread
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=numeric)
+    except socket.gaierror:
+        addresses = await asyncio.get_running_loop().getaddrinfo(
+            host, port, type=socket.SOCK_STREAM
+        )
+    counts: Counter[int] = Counter()
+    places = []
+    for address in addresses:
+        places.append(counts[address[0]])
+        counts[address[0]] += 1
+    return [addresses[n] for n in sorted(range(len(addresses)), key=places.__getitem__)]
+
+
+async def _connect_to(address: _Address) -> socket.socket:
+    family, kind, protocol, _, location = address
+    connecting = socket.socket(family, kind, protocol)
+    try:
+        connecting.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(connecting, location)
+    except BaseException:
+        connecting.close()
+        raise
+    return connecting
+
+
+def _close_socket(attempt: asyncio.Task[socket.socket]) -> None:
+    """Close what an attempt connected that nobody waits for."""
+    if not attempt.cancelled() and attempt.exception() is None:
+        attempt.result().close()
 
 
 def _origin(url: httpx2.URL) -> Origin:

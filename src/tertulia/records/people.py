@@ -36,7 +36,11 @@ ROLES: tuple[Role, ...] = ("owner", "member", "guest")
 
 
 class Person(msgspec.Struct, frozen=True, kw_only=True):
-    """A person who has written to this store."""
+    """A person who has written to this store.
+
+    `seen_at` is the last activity in a conversation of their own; None if they have none, as those
+    who write only in groups.
+    """
 
     id: str
     platform: str
@@ -47,6 +51,7 @@ class Person(msgspec.Struct, frozen=True, kw_only=True):
     zone: str | None
     role: Role
     created_at: datetime
+    seen_at: datetime | None = None
 
 
 class Pairing(msgspec.Struct, frozen=True):
@@ -97,14 +102,15 @@ class People:
         params = {"role": role, "limit": limit, "after": after}
         return [_to_person(row) for row in self._db.read(lambda tx: tx.all("people_page", params))]
 
-    def set_zone(self, person: str, zone: str | None) -> None:
-        """Set the time zone of a person, which daily resets follow.
+    def set_zone(self, person: str, zone: str | None, *, by: str | None = None) -> None:
+        """Set the time zone of a person, which daily resets follow; None for that of the store.
 
-        Raise `ConfigError` for an unknown zone, `NotFound` for an unknown person.
+        `by` is who does it, for `events`. Raise `ConfigError` for an unknown zone, `NotFound` for
+        an unknown person.
         """
         if zone is not None:
             zone_named(zone)
-        self._set("person_set_zone", person, "zone", zone)
+        self._set("zone", person, zone, by)
 
     def set_role(self, person: str, role: Role, *, by: str | None = None) -> None:
         """Set the role of a person; raise `NotFound` for an unknown person.
@@ -112,20 +118,7 @@ class People:
         `by` is who does it, for `events`.
         """
         _check_role(role)
-        now = self._context.clock.now()
-
-        def work(tx: Transaction) -> bool:
-            identity = resolve_person(tx, person, None)
-            row = tx.one("person_get", {"person": identity})
-            if row is None:
-                return False
-            tx.run("person_set_role", {"person": identity, "role": role})
-            detail = {"role": role, "before": _to_person(row).role}
-            people_events.record_event(tx, identity, now, "role", detail, by=by)
-            return True
-
-        if not self._db.write(work):
-            raise _unknown_person(person)
+        self._set("role", person, role, by)
 
     def events(
         self, *, person: str | None = None, limit: int = 50, cursor: str | None = None
@@ -177,8 +170,9 @@ class People:
         """Return a pairing code that an unknown user can show to the owner, or None.
 
         A code is valid for one hour, and a person gets one every ten minutes; until then, and for a
-        day after the owner refused the person, the result is None, without a reason. At most three
-        codes are pending at a time on a platform: a fourth replaces the oldest.
+        day after the owner refused the person, the result is None, without a reason. It is None too
+        if the person was let in meanwhile. At most three codes are pending at a time on a platform:
+        a fourth replaces the oldest.
         """
         identity = keys.person_of(source)
         if identity is None:
@@ -188,6 +182,9 @@ class People:
 
         def work(tx: Transaction) -> bool:
             session_rows.remember_person(tx, source, identity, now)
+            known = tx.one("person_get", {"person": identity})
+            if known is not None and _to_person(known).role != "guest":
+                return False
             return codes.put_code(tx, code, "pair", source, identity, now)
 
         return code if self._db.write(work, lane=codes.LANE) else None
@@ -420,11 +417,23 @@ class People:
             )
         return keys.session_key(source, agent=self._context.settings.agent)
 
-    def _set(self, statement: str, person: str, name: str, value: str | None) -> None:
-        def work(tx: Transaction) -> int:
-            return tx.changed(statement, {"person": resolve_person(tx, person, None), name: value})
+    def _set(
+        self, name: Literal["role", "zone"], person: str, value: str | None, by: str | None
+    ) -> None:
+        """Change a column of a person, and record who did it."""
+        now = self._context.clock.now()
 
-        if self._db.write(work) == 0:
+        def work(tx: Transaction) -> bool:
+            identity = resolve_person(tx, person, None)
+            row = tx.one("person_get", {"person": identity})
+            if row is None:
+                return False
+            tx.run(f"person_set_{name}", {"person": identity, name: value})
+            detail = {name: value, "before": getattr(_to_person(row), name)}
+            people_events.record_event(tx, identity, now, name, detail, by=by)
+            return True
+
+        if not self._db.write(work):
             raise _unknown_person(person)
 
     def _with_offer(
@@ -513,7 +522,7 @@ def resolve_person(tx: Transaction, person: str, platform: str | None) -> str:
 
 
 def _to_person(row: Row) -> Person:
-    person, platform, account, user_id, user_id_alt, name, zone, role, created_at = row
+    person, platform, account, user_id, user_id_alt, name, zone, role, created_at, seen_at = row
     return Person(
         id=person,
         platform=platform,
@@ -524,4 +533,5 @@ def _to_person(row: Row) -> Person:
         zone=zone,
         role=role,
         created_at=from_micros(created_at),
+        seen_at=None if seen_at is None else from_micros(seen_at),
     )

@@ -1,4 +1,4 @@
-"""What was decided about people, with who did it: roles, and strangers let in or refused."""
+"""What was decided about people, with who did it: roles, zones, strangers let in or refused."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _NEWEST: Final = 2**62
 
 
 class PeopleEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One decision about a person: `role`, `approved` or `refused`.
+    """One decision about a person: `role`, `zone`, `approved` or `refused`.
 
-    `by` is who decided, as in `SessionEvent`; None for the program itself. The detail has the role,
-    and the one `before`.
+    `by` is who decided, as in `SessionEvent`; None for the program itself. The detail has the role
+    or zone, and the one `before`.
     """
 
     number: int

@@ -299,8 +299,13 @@ def _new_id(tx: Transaction, now: datetime) -> str:
 
 
 def log_errors(call: Callable[[], object]) -> None:
-    """Call a function whose failure must not fail the caller; log its error instead."""
+    """Call a function whose failure must not fail the caller; log its error instead.
+
+    A session that was deleted, or never stored because the disk was full, is no error.
+    """
     try:
         call()
+    except NotFound:
+        return
     except Error as problem:
         log.warning("%s", problem)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import cached_property, partial
 from typing import Any
@@ -133,6 +133,7 @@ class StoreRecords:
         wait: float,
         inbox_item: InboxItem | None,
         resumes: str | None = None,
+        on_enter: Callable[[Session], None] | None = None,
     ) -> TurnControl:
         """Return the control of a turn; see `Store.turn_control`."""
         validate.number("wait", wait)
@@ -150,6 +151,7 @@ class StoreRecords:
             prompt=lambda session, message: self.context_prompt(session, message.source),
             inbox_item=inbox_item,
             resumes=resumes,
+            on_enter=on_enter,
         )
 
     def context_prompt(self, session: Session, source: Source | None) -> str:

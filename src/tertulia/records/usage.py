@@ -8,9 +8,9 @@ ledger itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -25,30 +25,15 @@ from tertulia.errors import ConfigError
 from tertulia.records import budgets, session_rows
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.log import append_messages
-from tertulia.records.usage_running import (
-    FIRST_QUARTER,
-    QUARTER_HOUR,
-    Group,
-    GroupUsage,
-    Kind,
-    day_of,
-    day_starts,
-    read_span,
-    read_usage,
-)
-from tertulia.storage.base import Params, Row, Transaction
-from tertulia.storage.rows import PARSE_ERRORS, corrupt_error, to_micros
-
-Key = TypeVar("Key")
+from tertulia.records.usage_groups import Dimensions, Key, Period, read_groups
+from tertulia.storage.base import Row, Transaction
+from tertulia.storage.rows import to_micros
 
 Grouping = Literal["day", "model", "platform", "person", "session"]
 GROUPINGS: tuple[Grouping, ...] = ("day", "model", "platform", "person", "session")
 
 # The columns of one model call, for both the ledger and the totals of its session.
 Charge = dict[str, Any]
-
-_FOREVER = -FIRST_QUARTER * QUARTER_HOUR  # in microseconds
-
 
 DayGrouping = Literal["model", "person", "platform"]
 DAY_GROUPINGS: tuple[DayGrouping, ...] = ("model", "person", "platform")
@@ -68,6 +53,13 @@ class DayUsage(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     calls: int
     usage: Usage
+
+
+class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The usage of one period by several groupings; `days` is empty unless it was asked for."""
+
+    sums: dict[Grouping, dict[str, Usage]]
+    days: list[DayUsage]
 
 
 class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,20 +114,7 @@ class UsageLedger:
         of the others, or None.
         """
         validate.choice("by", by, GROUPINGS)
-        params = _range_params(_optional_micros(since, "since"), _optional_micros(until, "until"))
-
-        def work(tx: Transaction) -> Iterator[tuple[str, Row]]:
-            for group, *counts in tx.all(f"usage_sum_{by}", params):
-                yield day_of(group, self._context.zone) if by == "day" else group, tuple(counts)
-            if by == "day":
-                for item in self._read_days(tx, "all", params):
-                    yield day_of(item.start, self._context.zone), item.counts
-            elif by != "session":
-                for item in self._read_span(tx, by, params):
-                    yield _group_name(by, item.group), item.counts
-
-        sums = self._db.read(lambda tx: _add_up(work(tx)))
-        return {name: _to_usage(counts) for name, counts in sums.items()}
+        return self.report((by,), since, until).sums[by]
 
     def total(
         self,
@@ -145,20 +124,10 @@ class UsageLedger:
         person: str | None = None,
     ) -> UsageTotal:
         """Return how many model calls there were and what they used, of everybody or a person."""
-        params = self._params(since, until, person)
-
-        def work(tx: Transaction) -> Iterator[tuple[str, Row]]:
-            recent = tx.one("usage_total", params)
-            if recent is not None and recent[0]:
-                yield "", recent
-            kind: Kind = "all" if person is None else "person"
-            for item in self._read_span(tx, kind, params):
-                yield "", item.counts
-
-        sums = self._db.read(lambda tx: _add_up(work(tx)))
-        if not sums:
+        counts = self._read([()], since, until, person)[()].get(())
+        if counts is None:
             return UsageTotal(0, Usage())
-        return UsageTotal(sums[""][0], _to_usage(sums[""]))
+        return UsageTotal(counts[0], _to_usage(counts))
 
     def by_day(
         self,
@@ -170,20 +139,39 @@ class UsageLedger:
     ) -> list[DayUsage]:
         """Return usage for each day and group, oldest day first; days are in the store's zone."""
         validate.choice("by", by, DAY_GROUPINGS)
-        params = self._params(since, until, person)
-        zone = self._context.zone
+        return self.report((), since, until, by_day=by, person=person).days
 
-        def work(tx: Transaction) -> Iterator[tuple[tuple[str, str], Row]]:
-            for quarter, group, *counts in tx.all(f"usage_days_by_{by}", params):
-                yield (day_of(quarter, zone), group), tuple(counts)
-            for item in self._read_days(tx, by if person is None else "detail", params):
-                yield (day_of(item.start, zone), _group_name(by, item.group)), item.counts
+    def report(
+        self,
+        by: Sequence[Grouping],
+        since: datetime | None = None,
+        until: datetime | None = None,
+        *,
+        by_day: DayGrouping | None = None,
+        person: str | None = None,
+    ) -> UsageReport:
+        """Return `sum` by each of `by`, and `by_day` by one group, all from the same moment.
 
-        sums = self._db.read(lambda tx: _add_up(work(tx)))
-        return [
-            DayUsage(day=day, group=group, calls=counts[0], usage=_to_usage(counts))
-            for (day, group), counts in sums.items()
-        ]
+        With `person`, only what that person used. However many groupings there are, the recent
+        calls are read once and the totals of the past once; a sum by session reads the ledger.
+        """
+        for each in by:
+            validate.choice("by", each, GROUPINGS)
+        wanted: list[Dimensions] = [(each,) for each in by]
+        if by_day is not None:
+            wanted.append(("day", by_day))
+        groups = self._read(wanted, since, until, person)
+        days = {} if by_day is None else groups["day", by_day]
+        return UsageReport(
+            sums={
+                each: {name: _to_usage(counts) for (name,), counts in groups[(each,)].items()}
+                for each in by
+            },
+            days=[
+                DayUsage(day=day, group=group, calls=counts[0], usage=_to_usage(counts))
+                for (day, group), counts in days.items()
+            ],
+        )
 
     def budgets(self) -> list[BudgetState]:
         """Return the budgets that are for one thing, with what is used of each.
@@ -204,28 +192,16 @@ class UsageLedger:
             lambda tx: [_budget_state(tx, self._context, budget, now) for budget in chosen]
         )
 
-    def _params(
-        self, since: datetime | None, until: datetime | None, person: str | None
-    ) -> dict[str, Any]:
-        span = _range_params(_optional_micros(since, "since"), _optional_micros(until, "until"))
-        return {**span, "person": storable(person)}
-
-    def _read_span(self, tx: Transaction, kind: Kind, params: Params) -> Iterator[GroupUsage]:
-        """Yield what each group used in the whole quarters of a range."""
-        starts = [params["first_quarter"]]
-        return read_usage(tx, kind, starts, params["last_quarter"], name=params.get("person"))
-
-    def _read_days(self, tx: Transaction, kind: Kind, params: Params) -> Iterator[GroupUsage]:
-        """Yield what each group used on each day, in the whole quarters of a range."""
-        span = read_span(tx)
-        if span is None:
-            return iter(())
-        first = max(span[0], params["first_quarter"])
-        end = min(span[1] + 1, params["last_quarter"])
-        starts = day_starts(first, end, self._context.zone)
-        if not starts:
-            return iter(())
-        return read_usage(tx, kind, starts, end, name=params.get("person"))
+    def _read(
+        self,
+        wanted: Sequence[Dimensions],
+        since: datetime | None,
+        until: datetime | None,
+        person: str | None,
+    ) -> dict[Dimensions, dict[Key, Row]]:
+        period = Period.between(_optional_micros(since, "since"), _optional_micros(until, "until"))
+        zone, person = self._context.zone, storable(person)
+        return self._db.read(lambda tx: read_groups(tx, wanted, period, zone=zone, person=person))
 
 
 def add_in(tx: Transaction, session_id: str, cost: Charge, now: int) -> None:
@@ -277,64 +253,9 @@ def _budget_state(
     return BudgetState(budget=budget, tokens=tokens, cost_usd=dollars, share=max(shares))
 
 
-def _group_name(by: Grouping | DayGrouping, group: Group) -> str:
-    """Return the name of a group in a sum; a call may have no person, and no model."""
-    name = {"model": group.model, "platform": group.platform}.get(by, group.name)
-    if group.kind != "detail":
-        name = group.name
-    return name or {"model": "unknown", "person": "shared"}.get(by, name)
-
-
-def _add_up(items: Iterable[tuple[Key, Row]]) -> dict[Key, Row]:
-    """Return the sums of the counts of each group, in the order of the groups."""
-    sums: dict[Key, Row] = {}
-    try:
-        for key, counts in items:
-            before = sums.get(key)
-            sums[key] = counts if before is None else _add_counts(before, counts)
-        return dict(sorted(sums.items(), key=_key_of))
-    except PARSE_ERRORS as problem:
-        raise corrupt_error("the ledger", problem) from problem
-
-
-def _key_of(item: tuple[Key, Row]) -> Any:
-    return item[0]
-
-
-def _add_counts(first: Row, second: Row) -> Row:
-    *numbers, cost, certainty = first
-    *others, other_cost, other_certainty = second
-    costs = [each for each in (cost, other_cost) if each is not None]
-    return (
-        *(old + new for old, new in zip(numbers, others, strict=True)),
-        sum(costs) if costs else None,
-        min(certainty, other_certainty),
-    )
-
-
 def _to_usage(counts: Row) -> Usage:
     _, *tokens, cost, certainty = counts
     return Usage(*tokens, cost_usd=from_nano(cost), cost_status=STATUSES[certainty])
-
-
-def _range_params(since: int | None, until: int | None) -> Params:
-    """Return the whole quarters of an hour between two times, and the calls outside of them."""
-    start = -_FOREVER if since is None else since
-    end = _FOREVER if until is None else max(until, start)
-    first, last = -(-start // QUARTER_HOUR), end // QUARTER_HOUR
-    if first > last:  # both limits lie in one quarter
-        first = last
-        since_end, until_start = end, end
-    else:
-        since_end, until_start = first * QUARTER_HOUR, last * QUARTER_HOUR
-    return {
-        "first_quarter": first,
-        "last_quarter": last,
-        "since": start,
-        "since_end": since_end,
-        "until_start": until_start,
-        "until": end,
-    }
 
 
 def _optional_micros(time: datetime | None, name: str) -> int | None:

@@ -11,9 +11,9 @@ of the two tables, so whoever reads both at one moment has all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, time, timedelta, tzinfo
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import add, itemgetter, sub
 from typing import Final, Literal, NamedTuple
 
@@ -49,13 +49,15 @@ class Group(NamedTuple):
 
 
 class GroupUsage(NamedTuple):
-    """What a group used from quarter `start` on, until the next start that was asked for.
+    """What a group used in the quarters from `start` on. Names that do not describe it are empty.
 
     `counts` are the calls, five numbers of tokens, the cost or None, and the certainty of the cost.
     """
 
-    group: Group
     start: int
+    platform: str
+    person: str
+    model: str
     counts: Row
 
 
@@ -120,26 +122,32 @@ def _add_up(rows: Iterable[Row]) -> dict[Group, Row]:
 
 
 def read_usage(
-    tx: Transaction, kind: Kind, starts: Sequence[int], end: int, *, name: str | None = None
-) -> Iterator[GroupUsage]:
-    """Yield what each group of a kind used between one start and the next, or the end.
+    tx: Transaction, limits: Mapping[Kind, Sequence[int]], *, person: str | None = None
+) -> dict[Kind, list[GroupUsage]]:
+    """Return what each group of some kinds used between one limit of its kind and the next.
 
-    Groups that used nothing in between are left out.
+    Groups that used nothing in between are left out. `person` chooses groups of that person.
     """
-    quarters = [*starts, end]
-    limits = [quarter for quarter in quarters if quarter > FIRST_QUARTER]
-    params = {"kind": kind, "name": name, "quarters": to_json(limits)}
-    totals: dict[tuple[str, str, str], dict[int, Row]] = {}
-    for group_name, platform, model, quarter, *total in tx.all("usage_running_at", params):
-        totals.setdefault((group_name, platform, model), {})[quarter] = tuple(total)
-    for key, by_quarter in totals.items():
-        group = Group(kind, *key)
-        before: Row = by_quarter.get(quarters[0], _ZERO)
-        for start, stop in zip(starts, quarters[1:], strict=True):
-            after = by_quarter.get(stop, _ZERO)
+    usage: dict[Kind, list[GroupUsage]] = {kind: [] for kind in limits}
+    totals: dict[tuple[Kind, str, str, str], dict[int, Row]] = {}
+    params = {"limits": to_json(_totals_needed(limits)), "person": person}
+    for kind, platform, name, model, quarter, *total in tx.all("usage_running_at", params):
+        totals.setdefault((kind, platform, name, model), {})[quarter] = tuple(total)
+    for (kind, platform, name, model), by_quarter in totals.items():
+        for start, stop in pairwise(limits[kind]):
+            before, after = by_quarter.get(start, _ZERO), by_quarter.get(stop, _ZERO)
             if after[0] > before[0]:
-                yield GroupUsage(group, start, _counts(before, after))
-            before = after
+                counts = _counts(before, after)
+                usage[kind].append(GroupUsage(start, platform, name, model, counts))
+    return usage
+
+
+def _totals_needed(limits: Mapping[Kind, Sequence[int]]) -> dict[Kind, list[int]]:
+    """Return the limits of each kind before which there may be calls."""
+    return {
+        kind: [quarter for quarter in quarters if quarter > FIRST_QUARTER]
+        for kind, quarters in limits.items()
+    }
 
 
 def read_span(tx: Transaction) -> tuple[int, int] | None:

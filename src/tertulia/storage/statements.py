@@ -94,9 +94,20 @@ def load_numbered(dialect: str) -> dict[str, Query]:
 
 def number_parameters(sql: str) -> Query:
     """Return a statement whose parameters are written as `:name`, or all of them as `?`."""
-    text = " ".join(_COMMENT.sub("", sql).split())
-    numbers: dict[str, int] = {}
-    text = _PARAMETER.sub(lambda name: f"${numbers.setdefault(name[1], len(numbers) + 1)}", text)
+    text, names = replace_names(sql, "$")
     positions = count(1)
     text = _POSITION.sub(lambda _: f"${next(positions)}", text)
-    return Query(text.encode(), tuple(numbers))
+    return Query(text.encode(), names)
+
+
+def replace_names(sql: str, mark: str) -> tuple[str, tuple[str, ...]]:
+    """Return a statement with numbered parameters, such as `$1`, and their names in order.
+
+    Comments and line ends are left out: a database looks up the text of each statement it runs.
+    """
+    text = " ".join(_COMMENT.sub("", sql).split())
+    numbers: dict[str, int] = {}
+    text = _PARAMETER.sub(
+        lambda name: f"{mark}{numbers.setdefault(name[1], len(numbers) + 1)}", text
+    )
+    return text, tuple(numbers)

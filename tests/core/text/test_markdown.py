@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from tertulia.core.text.markdown import format_parts, parse
+from tertulia.core.text.markdown import _parse_markup, _read_lines, format_parts, parse
 from tertulia.core.text.spans import SPAN_KINDS, FormattedText, Span
 from tertulia.core.text.split import length
 
@@ -44,6 +44,49 @@ PIECES = st.lists(
     max_size=40,
 ).map("".join)
 SOURCES = PIECES | st.text(max_size=200)
+# Texts that are mostly lines and bullets, with what could turn a line into something else.
+LINES = st.lists(
+    st.sampled_from(
+        [
+            *("word", "word", "two words", "snake_case", "日本語", "“quoted”", "(a)", "[b]", " "),
+            *("\n", "\n", "\n\n", "\n\n\n", "\n- ", "\n- item", "\n- item\n", "- ", "-", "_", "!"),
+            *(
+                "1",
+                "1.",
+                "1)",
+                "#",
+                "# ",
+                ">",
+                "|",
+                "|-|",
+                ":-:",
+                "=",
+                "===",
+                "---",
+                "+ ",
+                "~",
+                "*",
+            ),
+            *(
+                "](x)",
+                "]",
+                "[",
+                "![",
+                "&amp;",
+                "&",
+                "<",
+                "`",
+                "\\",
+                "\t",
+                "\xa0",
+                "\u2028",
+                "\x0b",
+                ":",
+            ),
+        ]
+    ),
+    max_size=12,
+).map("".join)
 # Written by the formatter itself: bullets, rules, lines of tables.
 DECORATION = re.compile(r"[•─|+\-\s\u2060]")
 
@@ -112,6 +155,31 @@ def test_text_without_markup_is_that_of_another_renderer(source: str) -> None:
     expected = letters(text_by_html(source))
     if expected:
         assert letters(formatted.text) == expected
+
+
+@given(LINES | st.text(max_size=40))
+@example("a\n- b\n- c\nd\n\n\n\ne")
+@example("- a\n\nb\n\n- c")
+@example("- a\n- b\n\n- c")
+@example("a\n-|-")
+@example("# a")
+@example("a\n1. b")
+@example("a\n> b")
+@example("    a")
+@example("a \nb")
+@example("a_b __c__")
+@example("[a](b)")
+def test_lines_read_without_the_parser_are_what_the_parser_reads(source: str) -> None:
+    lines = _read_lines(source)
+    assert lines is None or lines == _parse_markup(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["Yes.", "One: two, three!\n\nFour?", "These:\n- a_b\n- [c] “d”\n\nThat is all."],
+)  # fmt: skip
+def test_plain_answers_are_read_without_the_parser(source: str) -> None:
+    assert _read_lines(source) == FormattedText(source.replace("\n- ", "\n• "))
 
 
 @given(SOURCES)
@@ -216,6 +284,8 @@ HOSTILE = {
     "cells": "| a " * 20_000,
     "steps": "\n".join(" " * depth + "- a" for depth in range(400)),
     "huge": "**a**" * 25_000,
+    "items": "- a\n" * 25_000,
+    "blank lines": "- a" + "\n" * 90_000,
 }
 
 
@@ -229,6 +299,8 @@ def test_parser_is_imported_only_when_it_is_used() -> None:
         "import sys, tertulia, tertulia.core.text.markdown as m\n"
         "assert 'markdown_it' not in sys.modules\n"
         "m.parse('a')\n"
+        "assert 'markdown_it' not in sys.modules\n"
+        "m.parse('*a*')\n"
         "assert 'markdown_it' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -98,7 +98,7 @@ insert into {table} ({columns}) select {values} from numbers
 # Not tables: rows that the statement itself has made, as many as its limit.
 _DERIVED = (
     "CONSTANT|ended|early|people_due|after_last|from_start|first_person|heads|next|waiting"
-    "|counted|json_each|dead_ones|taken_ones|sending_ones|unknown_ones|due|undelivered"
+    "|counted|json_each|dead_ones|claimed_ones|unknown_ones|due|undelivered"
 )
 _STATES = (("waiting", 0, 0), ("waiting", 1, 0), ("waiting", 1, NOW // 2), ("done", 0, 0))
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
-from tertulia import Session, Store
+import tertulia
+from tertulia import Session, Source, Store
 from tertulia.core.history.view import Span
 from tertulia.core.history.window import HistoryBudget
 from tertulia.records import session_rows
@@ -17,7 +21,9 @@ from tertulia.records.transcript.read import (
     read_recent,
     read_summary,
 )
-from tests.records.store_inspection import ANA
+from tertulia.records.transcript.transcript import Transcript
+from tests.records.store_inspection import ANA, BEN, FAST
+from tests.servers.postgres import Server
 
 
 def turn(number: int) -> list[dict[str, Any]]:
@@ -86,3 +92,73 @@ def test_the_summary_is_read_after_a_compaction(store: Store, session: Session) 
     assert summary() is None
     store.transcript(session.id).compact(lambda messages, previous: "they talked")
     assert summary() == "they talked"
+
+
+# -- on PostgreSQL the view and the newest messages are read together
+
+
+def _talk(store: Store, source: Source, turns: int) -> Transcript:
+    for number in range(turns):
+        with store.turn(source, f"question {source.chat_id}-{number}") as turn:
+            turn.add_assistant(f"answer {source.chat_id}-{number}")
+    return store.transcript(turn.session.id)
+
+
+def _undo(_: Store, transcript: Transcript) -> Transcript:
+    transcript.undo(2)
+    return transcript
+
+
+def _undo_and_go_on(_: Store, transcript: Transcript) -> Transcript:
+    transcript.undo(3)
+    transcript.append({"role": "user", "content": "again"})
+    return transcript
+
+
+def _fork(store: Store, transcript: Transcript) -> Transcript:
+    fork = store.transcript(store.sessions.fork(transcript.session_id).id)
+    fork.append({"role": "user", "content": "in the fork"})
+    return fork
+
+
+def _compact(_: Store, transcript: Transcript) -> Transcript:
+    transcript.compact(lambda messages, earlier: "all of it", keep_turns=1)
+    return transcript
+
+
+def _rewrite(_: Store, transcript: Transcript) -> Transcript:
+    transcript.rewrite([{"role": "user", "content": "other"}])
+    return transcript
+
+
+def _add_large_text(_: Store, transcript: Transcript) -> Transcript:
+    transcript.append({"role": "assistant", "content": "x" * 100_000})
+    return transcript
+
+
+@pytest.mark.parametrize("turns", [1, 4, 40])
+@pytest.mark.parametrize(
+    "change", [None, _undo, _undo_and_go_on, _fork, _compact, _rewrite, _add_large_text]
+)
+def test_history_read_ahead_is_the_history(
+    postgres: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Store, Transcript], Transcript] | None,
+    turns: int,
+) -> None:
+    with postgres.empty_store() as address, tertulia.open(address, settings=FAST) as store:
+        _talk(store, BEN, 5)  # their messages lie before those of the next session
+        transcript = _talk(store, ANA, turns)
+        _talk(store, Source("telegram", "44", user_id="44"), 5)
+        if change is not None and turns > 1:
+            transcript = change(store, transcript)
+        calls = [
+            partial(transcript.history, size, tokens, timestamps)
+            for size in (1, 3, 50)
+            for tokens in (None, 20, 8000)
+            for timestamps in ("none", "local")
+        ]
+        ahead = [call() for call in calls]
+        monkeypatch.setattr(type(store.context.db), "has_one_writer", True)
+        assert [call() for call in calls] == ahead
+        assert not re.search("(question|answer) (43|44)", str(ahead))

@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from tertulia import LeaseLost, Store, Usage
+from tertulia import LeaseLost, NotFound, Session, Store, Usage
 from tertulia.testing import Handles
 from tests.records.store_inspection import (
     ANA,
@@ -29,6 +29,27 @@ def test_extend_stores_messages_as_they_are(store: Store) -> None:
     assert [(row.turn, row.content) for row in log_of(store, turn.session)] == [(1, "a"), (1, "b")]
     assert turn_states(store) == ["answered"]
     assert store.sessions.require(turn.session.id).usage.total == 4
+
+
+def test_on_enter_is_called_once_with_the_session_of_the_turn(store: Store) -> None:
+    sessions: list[Session] = []
+    for _ in range(2):  # the second finds the answer of the first
+        with store.turn_control(ANA, "a", message_id="1", on_enter=sessions.append) as turn:
+            if not turn.duplicate:
+                turn.add_assistant("b")
+    assert turn.duplicate
+    assert [session.id for session in sessions] == [turn.session.id]
+
+
+def test_turn_whose_on_enter_fails_is_left(store: Store) -> None:
+    def fail(session: Session) -> None:
+        raise NotFound("It is not there.")
+
+    with pytest.raises(NotFound), store.turn_control(ANA, "a", on_enter=fail):
+        pytest.fail("the turn was entered")
+    assert turn_states(store) == ["interrupted"]
+    with store.turn(ANA, "b", wait=0) as turn:
+        turn.add_assistant("c")
 
 
 def test_extend_with_an_old_epoch_stores_nothing(handles: Handles, store: Store) -> None:

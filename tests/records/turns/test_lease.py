@@ -155,7 +155,7 @@ def test_every_kind_of_write_is_refused_after_a_takeover(
         assert log_of(store, turn.session) == before
         turn.leave(failed=True)
         assert log_of(store, turn.session) == before
-        assert not turn.renew() or turn._turn is None
+        assert not TurnControl.renew(turn) or turn._turn is None
         following.add_assistant("Yes.")
     assert store.outbox.find().items == ()
     assert store.sessions.require(turn.session.id).usage.total == 0
@@ -197,7 +197,7 @@ def test_renewal_of_an_old_lease_does_nothing(store: Store, other: Store) -> Non
     assert turn.try_enter()
     _replace(store, other, turn)
     assert lease_left(store) < 0
-    assert not turn.renew()
+    assert not TurnControl.renew(turn)  # `let_lease_run_out` has replaced its own
     assert lease_left(store) < 0
     turn.leave(failed=True)
 

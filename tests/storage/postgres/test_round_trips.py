@@ -124,6 +124,8 @@ def test_what_a_gateway_reads_for_a_turn_takes_few_round_trips(postgres: Server)
             roles, _ = line.count(partial(store.people.role_and_links, ANA))
             memories, _ = line.count(partial(store.memories.shown, turn.session.id))
             transcript = store.transcript(turn.session.id)
-            # The view, the messages, the end of the transaction, and the zone of the person.
-            history, _ = line.count(partial(transcript.history, timestamps="local"))
-        assert (roles, memories, history) == (1, 1, 4)
+            # All that is read, and the end of the transaction.
+            local, _ = line.count(partial(transcript.history, timestamps="local"))
+            plain, _ = line.count(transcript.history)
+            short, _ = line.count(partial(transcript.history, max_tokens=8000))
+        assert (roles, memories, local, plain, short) == (1, 1, 2, 2, 2)

@@ -338,6 +338,17 @@ class TestFullDisk:
             store.sessions.open(source(1))
             assert store.check() == []
 
+    def test_backup_on_a_full_disk_is_named(
+        self, small: Path, tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
+        with pytest.raises(OSError, match="No space"):
+            (small / "ballast").write_bytes(bytes(3_000_000))
+        large = tmp_path_factory.mktemp("large") / "talk.db"
+        with opened(large) as store, pytest.raises(StoreFull) as caught:
+            store.backup(small / "copy.db")
+        assert str(small / "copy.db") in caught.value.message
+        assert not (small / "copy.db").exists()
+
     def test_file_size_limit_loses_nothing_acknowledged(self, tmp_path: Path) -> None:
         path = tmp_path / "talk.db"
         with ChildProcess("fill_up", str(path), 8_000_000) as child:

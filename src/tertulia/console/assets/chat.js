@@ -14,6 +14,13 @@
   const idField = compose.elements.message_id;
   idField.value = newId();
 
+  // Answers to commands have headings in Markdown; here nothing else of it is shown.
+  const boldParts = (text) => text.split(/\*\*([^*\n]+)\*\*/).map((part, index) => {
+    if (index % 2 === 0) return part;
+    const strong = document.createElement("strong");
+    strong.textContent = part;
+    return strong;
+  });
   const bubble = (side, name, text) => {
     const item = document.createElement("li");
     item.className = `entry ${side}`;
@@ -28,7 +35,7 @@
     words.dir = "auto";
     const paragraph = document.createElement("p");
     paragraph.className = "plain";
-    paragraph.textContent = text;
+    paragraph.append(...boldParts(text));
     words.append(paragraph);
     item.append(by, words);
     return { item, paragraph };

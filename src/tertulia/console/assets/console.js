@@ -126,13 +126,23 @@
     }
   };
 
+  // -- a double click does a thing once: the button may be another one by the second click
+  document.addEventListener("click", (event) => {
+    if (event.detail > 1 && event.target.closest("button, summary")) {
+      event.preventDefault();
+      event.stopPropagation();
+    }
+  }, true);
+
   // -- waiting
+  const isQuiet = (element) => element.id === "live" || element.id === "counts";
   document.addEventListener("htmx:before:request", (event) => {
-    if (event.target.id !== "live") document.body.classList.add("busy");
+    if (!isQuiet(event.target)) document.body.classList.add("busy");
   });
   document.addEventListener("htmx:finally:request", () => document.body.classList.remove("busy"));
   document.addEventListener("htmx:error", (event) => {
-    if (event.target.id === "live") { lost(); return; }
+    if (event.target.id === "live") lost();
+    if (isQuiet(event.target)) return;
     document.body.classList.remove("busy");
     notify("The gateway did not answer. Nothing was lost: try again in a moment.");
   });

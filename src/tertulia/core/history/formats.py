@@ -152,15 +152,22 @@ def _render_openai(
 ) -> list[dict[str, Any]]:
     messages = []
     has_no_times = style.timestamps == "none"
+    has_all_times = style.timestamps == "all"
     for block in blocks:
         row = block.row
         body = row.body
-        # Messages with text and nothing else, as nearly all are, are rendered unchanged.
-        if has_no_times and len(body) == 2 and row.author is None and row.role != SUMMARY:
+        # Messages with text and nothing else, as nearly all are, are rendered unchanged, or with
+        # the time before the text.
+        if len(body) == 2 and row.author is None and row.role != SUMMARY:
             content = body.get("content")
             if type(content) is str and content and not content.isspace():
-                messages.append(body)
-                continue
+                if has_no_times or (row.role == ASSISTANT and not has_all_times):
+                    messages.append(body)
+                    continue
+                if row.role == USER:
+                    text = _time_header(row, style) + heads.guard_heads(content)
+                    messages.append({"role": USER, "content": text})
+                    continue
         if row.role in USER_ROLES:
             messages.append(_render_person(row, style))
         else:
@@ -353,6 +360,8 @@ def _describe_media(media: Any) -> str:
 
 
 def _to_text(message: Mapping[str, Any]) -> dict[str, Any]:
+    if len(message) == 2 and type(message.get("content")) is str:
+        return {"role": message["role"], "content": message["content"]}
     lines = [text] if (text := flatten_content(message.get("content"))) else []
     for call in message.get("tool_calls", ()):
         function = call["function"]

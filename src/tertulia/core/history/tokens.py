@@ -24,6 +24,8 @@ _ASCII = bytes(range(128))
 _LETTERS = string.ascii_letters.encode()
 _DIGITS = string.digits.encode()
 _SPACE = b" \t\r\n\v\f"
+# Each space becomes " ", and each other byte "x": a word begins at " x".
+_WORD_SHAPE = bytes(ord(" ") if byte in _SPACE else ord("x") for byte in range(256))
 
 # The length of a text between spaces and marks above which it is no word but for example base64.
 _MAX_WORD = 10
@@ -44,7 +46,8 @@ def estimate_tokens(text: str) -> int:
     if not text:
         return 0
     raw = text.encode("utf-8", "surrogatepass")
-    words = len(raw.split())
+    # As many as `len(raw.split())`, without making the words.
+    words = (b" " + raw.translate(_WORD_SHAPE)).count(b" x")
     # Each class is removed from the rest of the previous step, so that every step has less to do.
     others = raw.translate(None, _LETTERS)
     letters = len(raw) - len(others)

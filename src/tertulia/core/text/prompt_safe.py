@@ -59,6 +59,8 @@ def quote_text(text: str, limit: int = LIMIT) -> str:
 
 def clean_for_prompt(text: str, limit: int = LIMIT) -> str:
     """Return the text that `quote_text` puts between the quotes."""
+    if text.isascii() and text.isalnum() and len(text) <= limit:
+        return text  # as most ids and many names are
     line = shorten(clean_line(text[:MAX_INPUT]), limit, is_cut=len(text) > MAX_INPUT)
     # A cut can expose an underscore that was inside a word, so underscores are replaced last.
     return _UNDERSCORES.sub(_replace_underscores, line)

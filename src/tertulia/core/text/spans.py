@@ -24,7 +24,7 @@ SPAN_KINDS: tuple[SpanKind, ...] = get_args(SpanKind)
 
 # Put between "@" and a name, it is invisible, breaks no line, and no platform reads a mention.
 WORD_JOINER: Final = "\u2060"
-_MENTION = re.compile(r"(?<!\w)@(?=\w)")
+_MENTION = re.compile(r"@(?<!\w@)(?=\w)")  # begins with "@": such a search is fast
 _TAGS: Final[dict[SpanKind, str]] = {
     "bold": "strong",
     "italic": "em",

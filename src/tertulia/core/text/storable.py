@@ -13,6 +13,6 @@ def storable(text: None) -> None: ...
 
 def storable(text: str | None) -> str | None:
     """Return the text with unpaired surrogates and NUL replaced; None stays None."""
-    if text is None:
-        return None
+    if text is None or (text.isascii() and "\x00" not in text):
+        return text
     return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")

@@ -20,9 +20,9 @@ _LONGEST: Final = 80
 def format_local_time(at: datetime, zone: tzinfo) -> str:
     """Return a time for a model: weekday, date, time and offset."""
     local = at.astimezone(zone)
+    date_and_time = local.isoformat(" ", "minutes")
     # Not by %a: the name of the day must not depend on the locale of the process.
-    offset = f"{local:%z}"
-    return f"{_DAYS[local.weekday()]} {local:%Y-%m-%d %H:%M} {offset[:3]}:{offset[3:5]}"
+    return f"{_DAYS[local.weekday()]} {date_and_time[:16]} {date_and_time[16:22]}"
 
 
 class TimeHeadFilter:

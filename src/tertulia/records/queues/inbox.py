@@ -98,10 +98,6 @@ class Inbox:
         messages of the same group. Raise `LimitExceeded` if `waiting_limit` messages of this user
         wait already.
         """
-        validate.source(source)
-        validate.collection("media", media)
-        validate.number("gather_seconds", gather_seconds)
-        validate.text("group", group, optional=True)
         if waiting_limit is not None:
             validate.integer("waiting_limit", waiting_limit, 0)
         key = session_rows.key_of(self._context, source)

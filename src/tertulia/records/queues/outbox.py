@@ -487,11 +487,16 @@ def lane_of(delivery: Delivery) -> str:
 
 
 def _columns_of_lane(delivery: Delivery) -> dict[str, str | None]:
-    return {name: getattr(delivery, name) for name in _CHAT}
+    return {
+        "platform": delivery.platform,
+        "account": delivery.account,
+        "chat_id": delivery.chat_id,
+        "thread_id": delivery.thread_id,
+    }
 
 
 def _lane(*chat: str | None) -> str:
-    return f"chat {':'.join(keys.escape(part or '') for part in chat)}"
+    return f"chat {':'.join([keys.escape(part) if part else '' for part in chat])}"
 
 
 def _promote(tx: Transaction, chat: Row) -> None:

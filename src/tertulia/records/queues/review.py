@@ -78,6 +78,15 @@ class QueueOverview(msgspec.Struct, frozen=True):
     groups: tuple[QueueGroup, ...]
 
 
+class ProblemCounts(msgspec.Struct, frozen=True):
+    """How many deliveries are unknown and dead, messages unanswered, and strangers asking."""
+
+    unknown: int = 0
+    undelivered: int = 0
+    unanswered: int = 0
+    pairings: int = 0
+
+
 class SettledCount(msgspec.Struct, frozen=True, kw_only=True):
     """How many messages were answered, and how many given up; `is_more`: there are more."""
 
@@ -114,10 +123,10 @@ class QueueReview:
         def work(tx: Transaction) -> QueueOverview:
             counts: list[QueueCount] = []
             groups: list[QueueGroup] = []
-            params = {"limit": limit + 1}
-            entries = {name: tx.all(f"{name}_overview", params) for name in ("outbox", "inbox")}
+            unsorted = tx.all("queues_overview", {"limit": limit + 1})
+            entries = sorted(unsorted, key=lambda row: -row[1])  # newest first
             for queue, state in _REVIEWED:
-                rows = [row[:4] for row in entries[queue] if row[4] == state]
+                rows = [row[1:5] for row in entries if (row[0], row[5]) == (queue, state)]
                 counts.append(
                     QueueCount(
                         queue=queue, state=state, count=min(len(rows), limit),
@@ -128,6 +137,14 @@ class QueueReview:
             return QueueOverview(tuple(counts), tuple(groups))
 
         return self._db.read(work)
+
+    def count_problems(self, *, limit: int = 1000) -> ProblemCounts:
+        """Return how much waits for a person, each count up to `limit`."""
+        base.check_limit(limit)
+        params = {"limit": limit, "now": to_micros(self._context.clock.now())}
+        return ProblemCounts(
+            *(self._db.read(lambda tx: tx.one("queues_count_problems", params)) or ())
+        )
 
     def count_settled(self, since: datetime, *, limit: int = 1000) -> SettledCount:
         """Return how many messages that were received since a time are settled, and how."""

@@ -192,8 +192,7 @@ def _read_half(tx: Transaction, half: str, params: Mapping[str, Any]) -> Iterato
         if params.get(name) is not None:
             yield from tx.all(f"sessions_{half}_page_by_{name}", params)
             return
-    for (platform,) in tx.all(f"platforms_{half}"):
-        yield from tx.all(f"sessions_{half}_page_by_platform", {**params, "platform": platform})
+    yield from tx.all(f"sessions_{half}_page", params)
 
 
 def _minutes_before(now: datetime, minutes: float) -> int:

@@ -11,7 +11,7 @@ from tertulia.core import title as titles
 from tertulia.core import validate
 from tertulia.core.arguments import checks_arguments
 from tertulia.core.history.view import Span, oldest_spans, view_of_spans
-from tertulia.core.message import text_of
+from tertulia.core.message import text_of, to_json
 from tertulia.core.policy import PolicyForecast
 from tertulia.core.session import Page, Session, State
 from tertulia.core.source import Source
@@ -66,7 +66,8 @@ class Sessions:
         A new one begins if there is none, if the policy ends the current one, or if it is forced.
         Activity is touched in the same transaction. Two callers at once get the same session.
         """
-        key, now = self.key(source), self._now()
+        validate.source(source)
+        key, now = session_rows.key_of(self._context, source), self._now()
 
         def work(tx: Transaction, answers: ProcessAnswers) -> Session:
             return OpenSession(self._context, source, key, now, force_new, answers).open(tx)
@@ -99,6 +100,12 @@ class Sessions:
     def require(self, session_id: str) -> Session:
         """Return that session; raise `NotFound` if there is none."""
         return self._db.read(lambda tx: session_rows.require(tx, session_id)).session()
+
+    def get_many(self, session_ids: Sequence[str]) -> list[Session]:
+        """Return the sessions of these ids, in the order of ids; unknown ones are left out."""
+        params = {"ids": to_json(list(session_ids))}
+        rows = self._db.read(lambda tx: tx.all("sessions_of_ids", params))
+        return [session_row(row).session() for row in rows]
 
     def last_words(self, session_ids: Sequence[str]) -> dict[str, LastWords]:
         """Return the last words of sessions by id, without those in which nothing was said."""

@@ -26,11 +26,6 @@ class Entry(NamedTuple):
     author: str | None = None
     is_inside_turn: bool = False  # it continues a turn, even if its role is that of a user
 
-    @property
-    def begins_turn(self) -> bool:
-        """True if the turn of the session ends before this message, and the next one begins."""
-        return self.draft.role == USER and not self.is_inside_turn
-
 
 def append_messages(
     tx: Transaction,
@@ -48,7 +43,7 @@ def append_messages(
     is the time of the activity if it is not `now`. `cost` is a model call to enter with them, as
     `usage.charge` returns it. Raise `NotFound` if there is no such session.
     """
-    new_turns = sum(entry.begins_turn for entry in entries)
+    new_turns = _count_new_turns(entries)
     params: dict[str, Any] = {
         "id": session_id,
         "turns": new_turns,
@@ -96,12 +91,17 @@ def append_with(
     return row
 
 
+def _count_new_turns(entries: Sequence[Entry]) -> int:
+    """Return how many messages begin a turn; the turn of the session ends before each."""
+    return sum([entry.draft.role == USER and not entry.is_inside_turn for entry in entries])
+
+
 def _insert(tx: Transaction, counted: Row, entries: Sequence[Entry], now: int) -> None:
     """Insert the rows of messages that were counted, and their large parts."""
     ref, last_seq, turn, is_awaited = counted[:4]
     # One integer holds session and sequence number: decision 0001.
     position = (ref << 32) + last_seq - len(entries)
-    turn -= sum([entry.begins_turn for entry in entries])
+    turn -= _count_new_turns(entries)
     rows = []
     for entry in entries:
         item, kind, number, at, author, is_inside_turn = entry

@@ -16,7 +16,7 @@ from tertulia.core.message import TOOL, USER, Message, blob_of_file, from_json, 
 from tertulia.errors import NotFound
 from tertulia.records import session_rows
 from tertulia.storage import rows
-from tertulia.storage.base import Row, Transaction
+from tertulia.storage.base import Row, Step, Transaction
 from tertulia.storage.rows import CurrentView
 
 # A budget of tokens is filled by a few dozen messages or by hundreds; the size of the first ones
@@ -37,12 +37,54 @@ class RecentMessages(NamedTuple):
     is_whole: bool
 
 
-def read_messages(tx: Transaction, spans: Iterable[Span]) -> list[Message]:
+class ReadAhead(NamedTuple):
+    """A view, and the newest rows of its log, read before it was known which ones it shows.
+
+    So a history goes to the server once for both. `zone` is that of the person, if it was read.
+    """
+
+    current: CurrentView
+    first: int  # the sequence number of the first row
+    rows: list[Row]
+    zone: str | None
+
+    def rows_of(self, span: Span) -> list[Row] | None:
+        """Return the rows of a span, or None if they were not read."""
+        if span.log != self.current.ref or span.first < self.first:
+            return None
+        return [row for row in self.rows if span.first <= row[1] <= span.last]
+
+
+def read_ahead(
+    tx: Transaction, session_id: str, budget: HistoryBudget, *, with_zone: bool
+) -> ReadAhead:
+    """Read what a history needs if its view ends with the newest messages; raise `NotFound`."""
+    count = _first_count(budget)
+    steps: list[Step] = [
+        ("transcript_view", {"id": session_id}),
+        ("messages_newest", {"id": session_id, "count": count}),
+    ]
+    if with_zone:
+        steps.append(("session_zone", {"id": session_id}))
+    views, columns, *zones = tx.together(steps)
+    if not views:
+        raise session_rows.session_not_found(session_id)
+    current = CurrentView.from_row(views[0])
+    zone = zones[0][0][0] if zones else None
+    return ReadAhead(current, max(1, current.last_seq - count + 1), columns, zone)
+
+
+def read_messages(
+    tx: Transaction, spans: Iterable[Span], ahead: ReadAhead | None = None
+) -> list[Message]:
     """Return every message of the spans, oldest first."""
     messages: list[Message] = []
-    for log, first, last in spans:
-        params = {"session": log, "first": first, "last": last}
-        messages += _to_messages(tx.all("messages_of", params), tx)
+    for span in spans:
+        columns = None if ahead is None else ahead.rows_of(span)
+        if columns is None:
+            params = {"session": span.log, "first": span.first, "last": span.last}
+            columns = tx.all("messages_of", params)
+        messages += _to_messages(columns, tx)
     return messages
 
 
@@ -65,16 +107,24 @@ def read_files(tx: Transaction, hashes: Iterable[str]) -> dict[str, bytes]:
 
 
 def read_plain_history(
-    tx: Transaction, session_id: str, budget: HistoryBudget
+    tx: Transaction, session_id: str, budget: HistoryBudget, ahead: ReadAhead | None = None
 ) -> list[dict[str, Any]] | None:
     """Return the history in the OpenAI form if it is legal as it is stored, else None."""
-    current = session_rows.current_view(tx, session_id)
+    current = session_rows.current_view(tx, session_id) if ahead is None else ahead.current
     spans = current.spans_after_summary()
     newest = newest_spans(spans, budget.messages + _SPARE)
     if current.summary_seq is not None or len(newest) != 1:
         return None
     ((log, first, last),) = newest
-    columns = tx.all("plain_messages_of", {"session": log, "first": first, "last": last})
+    rows_ahead = None if ahead is None else ahead.rows_of(newest[0])
+    if rows_ahead is None:
+        columns = tx.all("plain_messages_of", {"session": log, "first": first, "last": last})
+    else:
+        columns = [
+            (turn, role, body)
+            for _, _, turn, role, kind, _, author, body, away in rows_ahead
+            if kind is None and author is None and away is None
+        ]
     if len(columns) != newest[0].size:
         return None
     return find_plain_history(columns, first, budget, whole=newest == spans)
@@ -89,22 +139,31 @@ def read_summary(tx: Transaction, current: CurrentView) -> Message | None:
 
 
 def read_recent(
-    tx: Transaction, session_id: str, budget: HistoryBudget, upto: int | None = None
+    tx: Transaction,
+    session_id: str,
+    budget: HistoryBudget,
+    upto: int | None = None,
+    ahead: ReadAhead | None = None,
 ) -> RecentMessages:
     """Return as many of the newest messages as a history can need; with `upto` up to that one."""
-    current = session_rows.current_view(tx, session_id)
+    current = session_rows.current_view(tx, session_id) if ahead is None else ahead.current
     older, is_summed_up = spans_upto(current, upto)
     messages: list[Message] = []
-    count = budget.messages + _SPARE if budget.tokens is None else _FIRST_READ
+    count = _first_count(budget)
     while older and count:
         newest, older = _split(older, count)
-        messages = read_messages(tx, newest) + messages
+        messages = read_messages(tx, newest, ahead) + messages
         count = _missing(messages, budget) if older and len(messages) < _MOST_READ else 0
     if older and not _has_user_message(messages):
         # A result whose call was not read must not become the result of another call.
         messages = _last_user_message(tx, older) + list(dropwhile(_is_result, messages))
     summary = read_summary(tx, current) if is_summed_up else None
     return RecentMessages(summary, messages, is_whole=not older)
+
+
+def _first_count(budget: HistoryBudget) -> int:
+    """Return how many messages to read at first."""
+    return budget.messages + _SPARE if budget.tokens is None else _FIRST_READ
 
 
 def spans_upto(current: CurrentView, upto: int | None) -> tuple[list[Span], bool]:

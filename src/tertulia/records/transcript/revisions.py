@@ -101,17 +101,22 @@ def revise(
         add_revision(tx, current, view, made_by, now, before=current.last_seq, by=by)
 
 
+def can_redo(current: CurrentView) -> bool:
+    """Return whether the newest change is an undo, and no message was appended after it."""
+    return (
+        current.made_by == "undo"
+        and current.made_from is not None
+        and current.last_seq <= current.start_seq
+    )
+
+
 def redo(tx: Transaction, session_id: str, now: int, *, by: str | None = None) -> bool:
     """Point the session back at the revision before an undo; return whether there was one.
 
     Only if the undo is the newest change and no message was appended after it.
     """
     current = session_rows.current_view(tx, session_id)
-    if (
-        current.made_by != "undo"
-        or current.made_from is None
-        or current.last_seq > current.start_seq
-    ):
+    if current.made_from is None or not can_redo(current):
         return False
     close_revision(tx, current, current.last_seq)
     params = {"session": current.ref, "number": current.made_from}

@@ -47,6 +47,7 @@ from tertulia.records.transcript.account_rows import (
 from tertulia.records.transcript.log import Entry, add_messages, append_messages
 from tertulia.records.transcript.read import (
     RecentMessages,
+    read_ahead,
     read_bodies,
     read_files,
     read_messages,
@@ -155,13 +156,27 @@ class Transcript:
         """
         _check_history(max_messages, max_tokens, timestamps, format)
         budget = HistoryBudget(max_messages, max_tokens)
-        if format == "openai" and timestamps == "none" and max_tokens is None:
-            # What is legal as it is stored is the same for every model.
-            plain = self._db.read(lambda tx: read_plain_history(tx, self.session_id, budget))
-            if plain is not None:
-                return plain
-        recent = self._db.read(lambda tx: read_recent(tx, self.session_id, budget))
-        return self._make_history(recent, budget, timestamps, format, model).messages
+        # What is legal as it is stored is the same for every model.
+        may_be_plain = format == "openai" and timestamps == "none" and max_tokens is None
+        is_local = timestamps == "local"
+        zone: tzinfo | None = None
+
+        def work(tx: Transaction) -> list[dict[str, Any]] | RecentMessages:
+            nonlocal zone
+            ahead = None
+            if not self._db.has_one_writer:
+                ahead = read_ahead(tx, self.session_id, budget, with_zone=is_local)
+                zone = self._context.zone_of(ahead.zone) if is_local else None
+            if may_be_plain:
+                plain = read_plain_history(tx, self.session_id, budget, ahead)
+                if plain is not None:
+                    return plain
+            return read_recent(tx, self.session_id, budget, ahead=ahead)
+
+        found = self._db.read(work)
+        if isinstance(found, list):
+            return found
+        return self._make_history(found, budget, timestamps, format, model, zone).messages
 
     def _media_view(self, blocks: Sequence[Block], model: ModelTraits) -> MediaView:
         """Return the files that a model is shown, with their bytes."""
@@ -396,6 +411,7 @@ class Transcript:
         timestamps: Timestamps,
         format: Format,
         model: ModelTraits | None,
+        zone: tzinfo | None = None,
     ) -> MadeHistory:
         """Return the history of what was read, with the blocks that it was made from."""
         style = Style(
@@ -406,7 +422,7 @@ class Transcript:
             model=model,
         )
         if timestamps == "local":
-            style = style._replace(zone=self._zone())
+            style = style._replace(zone=zone or self._zone())
         candidates = [] if recent.summary is None else [Block(recent.summary)]
         candidates += build_blocks(recent.messages)
         # The text of a file takes at most about a half of the budget.

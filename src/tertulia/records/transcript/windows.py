@@ -17,7 +17,12 @@ from tertulia.core.message import Message
 from tertulia.errors import ConfigError, NotFound
 from tertulia.records import session_rows
 from tertulia.records.transcript.read import read_messages
-from tertulia.records.transcript.revisions import require_revision, spans_of, to_revision
+from tertulia.records.transcript.revisions import (
+    can_redo,
+    require_revision,
+    spans_of,
+    to_revision,
+)
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import CurrentView, parse_view
 
@@ -28,7 +33,8 @@ _NEWEST: Final = 2**62
 class TranscriptWindow(NamedTuple):
     """Some messages of a transcript as revision `revision` shows it, oldest first.
 
-    `before` and `after` are how many messages stand on each side of them.
+    `before` and `after` are how many messages stand on each side of them. `can_redo`: the newest
+    change is an undo, and nothing was said since.
     """
 
     messages: tuple[Message, ...]
@@ -36,6 +42,7 @@ class TranscriptWindow(NamedTuple):
     after: int
     revision: int
     is_current: bool
+    can_redo: bool
 
 
 class RevisionChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +102,7 @@ def read_window(
         total - stop,
         number,
         number == current.number,
+        can_redo(current),
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, NamedTuple, Self
 
@@ -98,6 +98,7 @@ class TurnControl:
         prompt: Callable[[Session, UserMessage], str],
         inbox_item: InboxItem | None = None,
         resumes: str | None = None,
+        on_enter: Callable[[Session], None] | None = None,
     ) -> None:
         self._context = context
         self._db = context.db
@@ -133,6 +134,7 @@ class TurnControl:
         # The turn waited for an approval: its calls with their answers, to be run or declined.
         self._resumes = resumes
         self.answered_calls: tuple[AnsweredCall, ...] = ()
+        self._on_enter = on_enter
         # Called by the thread that renews leases, for a turn that no `with` block holds.
         self.is_abandoned: Callable[[], bool] | None = None
 
@@ -168,7 +170,11 @@ class TurnControl:
 
     # -- writing
 
-    def add_assistant(
+    def add_assistant(self, text: str | None, **options: Any) -> None:
+        """Store a message of the model; see `prepare_assistant` and `Turn.add_assistant`."""
+        self.prepare_assistant(text, **options)()
+
+    def prepare_assistant(
         self,
         text: str | None,
         *,
@@ -179,10 +185,11 @@ class TurnControl:
         deliver_as: Mapping[str, str | None] = MappingProxyType({}),
         more: bool = False,
         **fields: Any,
-    ) -> None:
-        """Store a message of the model; see `Turn.add_assistant`.
+    ) -> Callable[[], None]:
+        """Return the call that stores a message of the model, and does nothing else.
 
-        `deliver_as` are `reply_to` and `replaces` of its delivery; see `Outbox.put`.
+        Its delivery is formatted before: that must not hold a transaction up. `deliver_as` are
+        `reply_to` and `replaces` of the delivery; see `Outbox.put`.
         """
         validate.collection("tool_calls", tool_calls)
         calls = [call_to_dict(call) for call in tool_calls]
@@ -192,19 +199,31 @@ class TurnControl:
             message["tool_calls"] = calls
         if reasoning is not None:
             message["reasoning_content"] = reasoning
+        drafts = [draft(message)]
+        deliveries: Sequence[outbox.Delivery] = ()
+        if text and deliver is not None:
+            deliveries = self._deliveries(text, deliver, None, deliver_as)
+        return partial(self._store_assistant, text, drafts, calls, usage, deliveries, more)
+
+    def _store_assistant(
+        self,
+        text: str | None,
+        drafts: Sequence[Draft],
+        calls: Sequence[Mapping[str, Any]],
+        usage: Usage | None,
+        deliveries: Sequence[outbox.Delivery],
+        more: bool,
+    ) -> None:
         is_last = not calls and not more
-        # A model that answers does not wait for the results of its calls any more.
-        open_calls = self._unanswered if is_last else []
         seq = self._write(
-            [draft(message)],
+            drafts,
             usage=usage,
-            deliveries=self._deliveries(text, deliver, None, deliver_as)
-            if text and deliver is not None
-            else (),
+            deliveries=deliveries,
             delivered_text=text or "",
             kind=DELIVERY if self._is_unprompted and not calls else None,
             is_last=is_last,
-            open_calls=open_calls,
+            # A model that answers does not wait for the results of its calls any more.
+            open_calls=self._unanswered if is_last else [],
         )
         if is_last:
             self._unanswered = []
@@ -379,6 +398,8 @@ class TurnControl:
             self.answer = entry.answer
         else:
             self._begin(entry)
+            if self._on_enter is not None:
+                self._on_enter(self.session)
         return True
 
     @property

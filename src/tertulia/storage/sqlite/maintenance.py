@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import apsw
 
-from tertulia.core.text.excerpt import short_repr
-from tertulia.errors import ConfigError, StoreError
+from tertulia.errors import ConfigError, StoreError, StoreFull
 from tertulia.storage import statements
 from tertulia.storage.base import Progress
 from tertulia.storage.inspection import find_violations
@@ -68,10 +67,16 @@ def backup(db: SqliteDatabase, target: str, *, progress: Progress | None = None)
         os.close(os.open(partial, os.O_CREAT | os.O_RDWR, 0o600))
         db.run_on_own_connection(work)
         os.replace(partial, target)
+    except StoreFull as problem:
+        raise StoreFull(
+            f"There is no space left for the backup {target!r}.",
+            hint="Free some space, or name a file on another disk.",
+            where=target,
+        ) from problem
     except (OSError, ValueError) as problem:  # ValueError: NUL or a lone surrogate in the path
         reason = problem.strerror if isinstance(problem, OSError) else "no file has such a name"
         raise StoreError(
-            f"The backup could not be written to {short_repr(target)}: {reason}.",
+            f"The backup could not be written to {target!r}: {reason}.",
             hint="Check that its folder exists and has space.",
             where=target,
         ) from problem

@@ -184,29 +184,6 @@ delete from inbox where gathered_into in (
     select id from inbox where arrival in (select arrival from turns where session = :session)
 )
 
--- name: part_inbox_to_review
--- The newest of each state that needs a look. Ranges instead of `state = …`: see part_only_state.
-id in (
-    select id from (
-        select id from inbox where state >= 'dead' and state <= 'dead'
-        order by state desc, id desc limit :limit
-    ) dead_ones
-    union all
-    select id from (
-        select id from inbox where state >= 'waiting' and state <= 'waiting'
-        order by state desc, id desc limit :limit
-    ) waiting_ones
-    union all
-    select id from (
-        select id from inbox where state >= 'taken' and state <= 'taken'
-        order by state desc, id desc limit :limit
-    ) taken_ones
-)
-
--- name: inbox_overview
-select id, source, {part_problem}, received_at, state from inbox
-where {part_inbox_to_review} order by id desc
-
 -- name: inbox_newest_open
 select {part_inbox_columns} from inbox
 where {part_inbox_to_review} order by id desc

@@ -62,24 +62,6 @@ case when heads.account is null then (
     ) as next
 ) end
 
--- name: part_first_pause_is_over
--- Whether the first pause of an account to end, or of a platform, has ended.
-case when heads.account is null then (
-    select next.platform = heads.platform and next.not_before <= :now from (
-        select platform, not_before from outbox {part_outbox_by_pause_for}
-        where {part_outbox_paused} and platform >= heads.platform
-        order by platform, not_before limit 1
-    ) as next
-) else (
-    select next.platform = heads.platform and next.account = heads.account
-        and next.not_before <= :now
-    from (
-        select platform, account, not_before from outbox {part_outbox_by_pause_for_account}
-        where {part_outbox_paused} and (platform, account) >= (heads.platform, heads.account)
-        order by platform, account, not_before limit 1
-    ) as next
-) end
-
 -- name: outbox_claim_for
 -- For several accounts at once, each with room for some: the oldest of each, then the next of each.
 -- One seek in the index for each delivery, however many wait.
@@ -97,9 +79,15 @@ where id in (
 returning {part_outbox_columns}
 
 -- name: outbox_is_due_for
--- A row for each account: whether something can be claimed.
+-- A row for each account: whether something can be claimed. Every claim ends the pauses that are
+-- over, of all accounts, so there are few to look at.
 select {part_next_due} is not null
-    or coalesce({part_first_pause_is_over}, false)
+    or (
+        select id from outbox {part_outbox_by_pause}
+        where {part_outbox_paused} and not_before <= :now and platform = heads.platform
+            and account = coalesce(heads.account, account)
+        order by not_before limit 1
+    ) is not null
     or (
         select id from outbox {part_outbox_by_pause_begin}
         where {part_outbox_paused} and paused_at > :future and platform = heads.platform
@@ -141,33 +129,28 @@ update outbox set paused_at = 0 where id = :id and state = 'waiting'
 delete from outbox where session_id = :session_id
 returning platform, account, chat_id, thread_id, body
 
--- name: part_outbox_to_review
--- The newest of each state that needs a look. Ranges instead of `state = …`: see part_only_state.
-id in (
-    select id from (
-        select id from outbox where state >= 'unknown' and state <= 'unknown'
-        order by state desc, id desc limit :limit
-    ) unknown_ones
-    union all
-    select id from (
-        select id from outbox where state >= 'dead' and state <= 'dead'
-        order by state desc, id desc limit :limit
-    ) dead_ones
-    union all
-    select id from (
-        select id from outbox where state >= 'waiting' and state <= 'waiting'
-        order by state desc, id desc limit :limit
-    ) waiting_ones
-    union all
-    select id from (
-        select id from outbox where state >= 'sending' and state <= 'sending'
-        order by state desc, id desc limit :limit
-    ) sending_ones
-)
+-- name: queues_overview
+select 'outbox' as queue, id, platform, {part_problem} as problem, created_at, state from outbox
+where {part_outbox_to_review}
+union all
+select 'inbox', id, source, {part_problem}, received_at, state from inbox
+where {part_inbox_to_review}
 
--- name: outbox_overview
-select id, platform, {part_problem}, created_at, state from outbox
-where {part_outbox_to_review} order by id desc
+-- name: queues_count_problems
+-- Of each up to the limit only. Ranges instead of `state = …`: see part_only_state.
+select
+    (select count(*) from (
+        select 1 from outbox where state >= 'unknown' and state <= 'unknown' limit :limit
+    ) unknown_ones),
+    (select count(*) from (
+        select 1 from outbox where state >= 'dead' and state <= 'dead' limit :limit
+    ) dead_ones),
+    (select count(*) from (
+        select 1 from inbox where state >= 'dead' and state <= 'dead' limit :limit
+    ) unanswered_ones),
+    (select count(*) from (
+        select 1 from codes where purpose = 'pair' and until > :now limit :limit
+    ) asking_ones)
 
 -- name: outbox_newest_open
 select {part_outbox_columns} from outbox

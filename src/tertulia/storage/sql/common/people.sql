@@ -3,9 +3,16 @@ insert into people (person, platform, account, user_id, user_id_alt, name, creat
 values (:person, :platform, :account, :user_id, :user_id_alt, :name, :now)
 on conflict (person) do nothing
 
+-- name: part_person
+-- With the last activity in one of their newest conversations; none for who only writes in groups.
+person, platform, account, user_id, user_id_alt, name, zone, role, created_at,
+(select max(newest.updated_at) from (
+    select sessions.updated_at from sessions where sessions.person = people.person
+    order by sessions.ref desc limit 20
+) newest)
+
 -- name: person_get
-select person, platform, account, user_id, user_id_alt, name, zone, role, created_at
-from people where person = :person
+select {part_person} from people where person = :person
 
 -- name: person_zone
 select zone from people where person = :person
@@ -15,13 +22,12 @@ select (select zone from people where people.person = sessions.person)
 from sessions where sessions.id = :id
 
 -- name: people_page
-select person, platform, account, user_id, user_id_alt, name, zone, role, created_at
+select {part_person}
 from people where person > :after and (cast(:role as text) is null or role = :role)
 order by person limit :limit
 
 -- name: people_of_ids
-select person, platform, account, user_id, user_id_alt, name, zone, role, created_at
-from people where {part_person_ids} order by person
+select {part_person} from people where {part_person_ids} order by person
 
 -- name: person_set_zone
 update people set zone = :zone where person = :person

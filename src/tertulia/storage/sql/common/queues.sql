@@ -125,6 +125,31 @@ order by id limit :limit
 -- cannot read the table from its end in the hope to meet the state soon.
 state >= :state and state <= :state
 
+-- name: part_{queue}_to_review (inbox, outbox)
+-- The newest of each state that needs a look; no message of the inbox is unknown. Ranges instead of
+-- `state = …`: see part_only_state.
+id in (
+    select id from (
+        select id from {queue} where state >= 'unknown' and state <= 'unknown'
+        order by state desc, id desc limit :limit
+    ) unknown_ones
+    union all
+    select id from (
+        select id from {queue} where state >= 'dead' and state <= 'dead'
+        order by state desc, id desc limit :limit
+    ) dead_ones
+    union all
+    select id from (
+        select id from {queue} where state >= 'waiting' and state <= 'waiting'
+        order by state desc, id desc limit :limit
+    ) waiting_ones
+    union all
+    select id from (
+        select id from {queue} where state >= {part_{queue}_claimed} and state <= {part_{queue}_claimed}
+        order by state desc, id desc limit :limit
+    ) claimed_ones
+)
+
 -- name: part_problem
 -- The beginning of a problem: what fits into an entry of an index.
 coalesce(substr(problem, 1, 200), '')

@@ -26,6 +26,9 @@ select 1 from sessions where key = :key and ended_at is null
 -- name: session_by_id
 select {part_session} from sessions where id = :id /* row lock */
 
+-- name: sessions_of_ids
+select {part_session} from sessions where {part_session_ids} order by id
+
 -- name: session_by_ref
 select {part_session} from sessions where ref = :ref /* row lock */
 
@@ -103,7 +106,7 @@ select {part_session} from sessions where person = :person and ended_at is not n
 select {part_session} from sessions where platform = :platform and ended_at is not null {part_filters}
 {part_newest}
 
--- name: platforms_current
+-- name: part_platforms_current
 -- One index lookup for each platform.
 with recursive known (name) as (
     select min(platform) from sessions where ended_at is null {part_by_activity}
@@ -113,9 +116,12 @@ with recursive known (name) as (
             and platform > known.name
     ) from known where known.name is not null
 )
+
+-- name: platforms_current
+{part_platforms_current}
 select name from known where name is not null
 
--- name: platforms_ended
+-- name: part_platforms_ended
 -- One index lookup for each platform.
 with recursive known (name) as (
     select min(platform) from sessions where ended_at is not null
@@ -124,7 +130,6 @@ with recursive known (name) as (
         select min(platform) from sessions where ended_at is not null and platform > known.name
     ) from known where known.name is not null
 )
-select name from known where name is not null
 
 -- name: sessions_inactive
 select {part_session}, (select zone from people where people.person = sessions.person)

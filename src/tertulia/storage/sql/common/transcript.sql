@@ -48,6 +48,14 @@ messages.at, messages.author, messages.body, messages.away
 select {part_message} from messages
 where place between (cast(:session as bigint) << 32) + :first and (cast(:session as bigint) << 32) + :last order by place
 
+-- name: messages_newest
+-- The newest of the log of a session, whether its view shows them or not.
+select {part_message} from sessions join messages
+    on messages.place > (sessions.ref << 32)
+        + case when sessions.last_seq > :count then sessions.last_seq - :count else 0 end
+    and messages.place <= (sessions.ref << 32) + sessions.last_seq
+where sessions.id = :id order by messages.place
+
 -- name: plain_messages_of
 -- The few columns of those that have nothing in the others.
 select turn, role, body from messages

@@ -177,6 +177,12 @@ select
     (select max(quarter) from usage_running where group_id = usage_groups.id)
 from usage_groups where kind = 'all'
 
+-- name: part_running_columns
+-- The name of a group is that of what its kind says; that of 'detail' is the person.
+kind, case when kind = 'platform' then name else platform end,
+case when kind in ('person', 'detail') then name else '' end,
+case when kind = 'model' then name else model end
+
 -- name: part_sums
 cast(sum(calls) as bigint), cast(sum(input) as bigint), cast(sum(output) as bigint), cast(sum(cache_read) as bigint), cast(sum(cache_write) as bigint), cast(sum(reasoning) as bigint), cast(sum(cost) as bigint),
 min(certainty)
@@ -196,40 +202,21 @@ from (
     from usage where at >= :until_start and at < :until
 ) calls
 
--- name: usage_sum_day
-select quarter, {part_sums} {part_calls} group by 1 order by 1
-
--- name: usage_sum_model
-select case when model = '' then 'unknown' else model end, {part_sums} {part_calls} group by 1 order by 1
-
--- name: usage_sum_platform
-select platform, {part_sums} {part_calls} group by 1 order by 1
-
--- name: usage_sum_person
-select case when person = '' then 'shared' else person end, {part_sums} {part_calls} group by 1 order by 1
-
--- name: usage_total
-select {part_sums} {part_calls} where cast(:person as text) is null or person = :person
-
--- name: usage_days_by_model
-select quarter, case when model = '' then 'unknown' else model end, {part_sums} {part_calls}
+-- name: usage_recent
+-- Grouped by what is asked for: all groupings of a period come from one read.
+select case when cast(:by_day as integer) = 1 then quarter else 0 end,
+    case when cast(:by_platform as integer) = 1 then platform else '' end,
+    case when cast(:by_person as integer) = 1 then person else '' end,
+    case when cast(:by_model as integer) = 1 then model else '' end,
+    {part_sums} {part_calls}
 where cast(:person as text) is null or person = :person
-group by 1, 2 order by 1, 2
-
--- name: usage_days_by_person
-select quarter, case when person = '' then 'shared' else person end, {part_sums} {part_calls}
-where cast(:person as text) is null or person = :person
-group by 1, 2 order by 1, 2
-
--- name: usage_days_by_platform
-select quarter, platform, {part_sums} {part_calls}
-where cast(:person as text) is null or person = :person
-group by 1, 2 order by 1, 2
+group by 1, 2, 3, 4
 
 -- name: usage_sum_session
 -- The sums have no sessions: there are as many of them as calls, or nearly.
 select session_id, count(*), cast(sum(input) as bigint), cast(sum(output) as bigint), cast(sum(cache_read) as bigint), cast(sum(cache_write) as bigint), cast(sum(reasoning) as bigint), cast(sum(cost) as bigint), min(certainty)
-from usage where at >= :since and at < :until group by 1 order by 1
+from usage where at >= :since and at < :until and (cast(:person as text) is null or person = :person)
+group by 1 order by 1
 
 -- name: spending_add
 insert into spending (day, platform, person, tokens, cost)

@@ -70,17 +70,13 @@ lock table
     chat_chains, person_ids, agent_choices, session_agents, prompt_texts, people_events
 in exclusive mode
 
--- name: part_{queue}_by_due (inbox, outbox)
+-- name: part_{queue}_by_due (outbox)
 
 -- name: part_outbox_by_due_for
 
 -- name: part_outbox_by_due_for_account
 
 -- name: part_{queue}_by_pause (inbox, outbox, occurrences)
-
--- name: part_outbox_by_pause_for
-
--- name: part_outbox_by_pause_for_account
 
 -- name: part_{queue}_by_pause_begin (inbox, outbox, occurrences)
 
@@ -91,11 +87,38 @@ in exclusive mode
 -- name: part_people_by_strangers
 
 -- name: usage_running_at
--- The totals before each of some quarters.
-select name, platform, model, value, running.calls, running.input, running.output, running.cache_read, running.cache_write, running.reasoning, running.cost, running.priced, running.unknown, running.estimated, running.actual
-from unnest(cast(translate(:quarters, '[]', '{}') as bigint[])) value
-cross join usage_groups cross join lateral (
-    select * from usage_running where group_id = usage_groups.id and quarter < value
+-- The totals of each kind before each of its limits.
+select {part_running_columns}, quarters.value,
+    running.calls, running.input, running.output, running.cache_read, running.cache_write, running.reasoning, running.cost, running.priced, running.unknown, running.estimated, running.actual
+from jsonb_each(cast(:limits as jsonb)) kinds
+cross join lateral (
+    select cast(jsonb_array_elements_text(kinds.value) as bigint) as value
+) quarters
+cross join lateral (
+    select * from usage_groups
+    where usage_groups.kind = kinds.key and (cast(:person as text) is null or name = :person)
+) usage_groups
+cross join lateral (
+    select * from usage_running where group_id = usage_groups.id and quarter < quarters.value
     order by quarter desc limit 1
 ) running
-where kind = :kind and (cast(:name as text) is null or name = :name)
+
+-- name: sessions_current_page
+-- The newest of each platform, each read in the order of the index.
+{part_platforms_current}
+select newest.* from known cross join lateral (
+    select {part_session} from sessions where sessions.platform = known.name and ended_at is null
+        {part_by_activity} {part_filters}
+    {part_newest}
+) newest
+where known.name is not null
+
+-- name: sessions_ended_page
+-- The newest of each platform, each read in the order of the index.
+{part_platforms_ended}
+select newest.* from known cross join lateral (
+    select {part_session} from sessions where sessions.platform = known.name and ended_at is not null
+        {part_filters}
+    {part_newest}
+) newest
+where known.name is not null

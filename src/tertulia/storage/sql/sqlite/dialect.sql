@@ -60,7 +60,7 @@ select 1
 -- name: lock_other_tables
 select 1
 
--- name: part_{queue}_by_due (inbox, outbox)
+-- name: part_{queue}_by_due (outbox)
 -- Without statistics SQLite prefers an index on the state alone, and reads all that waits. With
 -- `indexed by` a statement that cannot use its index is an error.
 indexed by {queue}_due
@@ -73,12 +73,6 @@ indexed by outbox_due_for_account
 
 -- name: part_{queue}_by_pause (inbox, outbox, occurrences)
 indexed by {queue}_paused
-
--- name: part_outbox_by_pause_for
-indexed by outbox_paused_for
-
--- name: part_outbox_by_pause_for_account
-indexed by outbox_paused_for_account
 
 -- name: part_{queue}_by_pause_begin (inbox, outbox, occurrences)
 indexed by {queue}_pause_begin
@@ -93,10 +87,41 @@ indexed by {queue}_settled
 indexed by people_strangers
 
 -- name: usage_running_at
--- The totals before each of some quarters. SQLite keeps the order of a cross join.
-select name, platform, model, value, running.calls, running.input, running.output, running.cache_read, running.cache_write, running.reasoning, running.cost, running.priced, running.unknown, running.estimated, running.actual
-from usage_groups cross join json_each(:quarters) cross join usage_running running
-where kind = :kind and (:name is null or name = :name)
+-- The totals of each kind before each of its limits. SQLite keeps the order of a cross join.
+select {part_running_columns}, quarters.value,
+    running.calls, running.input, running.output, running.cache_read, running.cache_write, running.reasoning, running.cost, running.priced, running.unknown, running.estimated, running.actual
+from json_each(:limits) kinds cross join usage_groups cross join json_each(kinds.value) quarters
+    cross join usage_running running
+where kind = kinds.key and (:person is null or name = :person)
     and running.group_id = usage_groups.id and running.quarter = (
-        select max(quarter) from usage_running where group_id = usage_groups.id and quarter < value
+        select max(quarter) from usage_running
+        where group_id = usage_groups.id and quarter < quarters.value
     )
+
+-- name: sessions_current_page
+-- The newest of each platform, each read in the order of the index. SQLite has no lateral join, but
+-- a list of references can depend on the platform.
+{part_platforms_current}
+select {part_session}
+from known cross join json_each((
+    select json_group_array(newest.ref) from (
+        select sessions.ref from sessions where sessions.platform = known.name and ended_at is null
+            {part_by_activity} {part_filters}
+        {part_newest}
+    ) newest
+)) chosen cross join sessions
+where known.name is not null and sessions.ref = chosen.value
+
+-- name: sessions_ended_page
+-- The newest of each platform, each read in the order of the index. SQLite has no lateral join, but
+-- a list of references can depend on the platform.
+{part_platforms_ended}
+select {part_session}
+from known cross join json_each((
+    select json_group_array(newest.ref) from (
+        select sessions.ref from sessions where sessions.platform = known.name and ended_at is not null
+            {part_filters}
+        {part_newest}
+    ) newest
+)) chosen cross join sessions
+where known.name is not null and sessions.ref = chosen.value
