@@ -193,8 +193,9 @@ dist: setup ## build the wheel and the source archive, in dist/
 console: setup ## open the console with a store to look around in; prints the link that signs in
 	@$(BIN)/python examples/console_demo.py $(ARGS)
 
-pictures: setup ## make the pictures of the terminal again, from the program itself
+pictures: setup ## make the pictures of the terminal and of the console again, from the program itself
 	$(BIN)/python scripts/make_pictures.py
+	$(BIN)/python scripts/make_console_pictures.py
 
 # Strict: a link to a page or a heading that does not exist ends it with an error.
 docs: $(DOCS_STAMP) ## build the documentation site, in site/; every link must lead somewhere

@@ -86,8 +86,20 @@ class RawTurns:
         execute(PUT_USAGE, (f"20261115_120000_{session:08x}", turn, NOW))
         execute("commit")
 
+    def touch(self, session: int) -> None:
+        """Set the time of a session of the file, which `fill_sessions` has written."""
+        execute = self._connection.execute
+        execute("begin immediate")
+        execute(TOUCH, (NOW + next(self._turns), session + 1))
+        execute("commit")
+
     def close(self) -> None:
         self._connection.close()
+
+
+def fill_sessions(path: Path, count: int) -> None:
+    with closing(connect(path, "safe")) as connection, connection:
+        connection.executemany(PUT_SESSION, (_session(ref) for ref in range(1, count + 1)))
 
 
 def commit_seconds(path: Path, times: int = 60) -> float:
@@ -104,8 +116,7 @@ class RawSessions:
 
     def __init__(self, path: Path, count: int) -> None:
         refs = list(range(1, count + 1))
-        with closing(connect(path, "safe")) as filling, filling:
-            filling.executemany(PUT_SESSION, (_session(ref) for ref in refs))
+        fill_sessions(path, count)
         # Open it again: the log of a large transaction would stay allocated, and commits that
         # overwrite the log cost half of those that extend it.
         self._connection = connect(path, "safe")

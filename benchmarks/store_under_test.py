@@ -16,8 +16,9 @@ Durability = Literal["safe", "fast"]
 
 USAGE = Usage(input=812, output=64, model="gpt-5-mini")
 
-# The number of turns in one transaction, for bulk writes of test data.
+# The number of turns and of new sessions in one transaction, for bulk writes of test data.
 TURNS_AT_ONCE = 100
+SESSIONS_AT_ONCE = 500
 
 
 def open_store(path: Path, durability: Durability = "safe") -> Store:
@@ -67,8 +68,13 @@ def check_touch(store: Store, number: int) -> None:
 
 def fill_sessions(path: Path, count: int) -> None:
     with open_store(path, "fast") as store:
-        for number in range(count):
-            store.sessions.open(source(number))
+
+        def open_sessions(first: int) -> None:
+            for number in range(first, min(first + SESSIONS_AT_ONCE, count)):
+                store.sessions.open(source(number))
+
+        for first in range(0, count, SESSIONS_AT_ONCE):
+            store.in_one_commit(lambda first=first: open_sessions(first))  # type: ignore[misc]
         store.settle()
 
 

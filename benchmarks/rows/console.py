@@ -41,7 +41,7 @@ from tertulia.testing import FakeClock
 
 GROWTH = Limit("≤", 1.2)
 _DAYS = 31
-_PEOPLE = 100
+_PEOPLE = 1_000
 _DEAD = 50
 _PAGES = 50
 _CALLS_AT_ONCE = 2_000

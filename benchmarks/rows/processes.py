@@ -59,7 +59,7 @@ def _turns_per_second(context: RunContext, kind: str) -> float:
     if kind == "write":
         store_under_test.fill_sessions(path, child_processes.SESSIONS)
     else:
-        raw_sqlite.connect(path, "safe").close()
+        raw_sqlite.fill_sessions(path, child_processes.SESSIONS)
     started = [child_processes.start(kind, path, number, turns) for number in range(count)]
     answers = child_processes.run_together(started)
     if failed := _failures(answers):
