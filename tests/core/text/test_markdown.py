@@ -161,6 +161,8 @@ def test_text_without_markup_is_that_of_another_renderer(source: str) -> None:
 @example("a\n- b\n- c\nd\n\n\n\ne")
 @example("- a\n\nb\n\n- c")
 @example("- a\n- b\n\n- c")
+@example("- a\n- b\nc\n\n- d")
+@example("- a\nb\n\n- c\n- d")
 @example("a\n-|-")
 @example("# a")
 @example("a\n1. b")

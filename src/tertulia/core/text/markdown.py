@@ -53,7 +53,6 @@ _MARKUP: Final = re.compile(
 )
 # A line that begins no block: with a letter or a quotation mark, after the bullet of a list or not.
 _TEXT_LINE: Final = re.compile(r"""(?:- )?(?:[^\W\d_]|["'“„«(\[])""")
-_LIST_OF_PARAGRAPHS: Final = re.compile(r"\n- .*\n\n+- ")
 _BLANK_LINES: Final = re.compile(r"\n\n\n+")
 
 _STYLES: Final[dict[str, SpanKind]] = {"strong": "bold", "em": "italic", "s": "strike"}
@@ -76,11 +75,19 @@ def _read_lines(text: str) -> FormattedText | None:
     if _MARKUP.search(text):
         return None
     lines = "\n" + text.strip("\n")
-    if _LIST_OF_PARAGRAPHS.search(lines):
-        return None
+    is_in_list = is_after_blank = False
     for line in lines.split("\n"):
-        if line and (line[-1].isspace() or not _TEXT_LINE.match(line)):
+        if not line:
+            is_after_blank = True
+            continue
+        if line[-1].isspace() or not _TEXT_LINE.match(line):
             return None
+        is_bullet = line.startswith("- ")
+        if is_bullet and is_in_list and is_after_blank:
+            return None  # a blank line between two items separates all items of the list
+        # A line right after an item goes on with the item.
+        is_in_list = is_bullet or (is_in_list and not is_after_blank)
+        is_after_blank = False
     with_bullets = lines.replace("\n- ", "\n• ")[1:]
     return FormattedText(_BLANK_LINES.sub("\n\n", with_bullets)) if with_bullets else None
 
