@@ -79,6 +79,7 @@ with tertulia.open("talk.db") as store:
 ```
 """
 _LISTED = re.compile(r" {0,4}(\w+) {2,}(\S.*)")
+_CONTINUED = re.compile(r"\n {8,}(?=\S)")  # the next line of a meaning
 
 
 class Field(NamedTuple):
@@ -164,27 +165,47 @@ def _errors() -> Iterator[str]:
 
 @cache
 def _module(name: str) -> ast.Module:
+    """Return the tree of a module, with the allowed words in place of each type alias of them."""
+    tree = _parsed(name)
+    choices = {**_imported_choices(tree), **_choices(tree)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            node.id = choices.get(node.id, node.id)
+    return tree
+
+
+def _parsed(name: str) -> ast.Module:
     return ast.parse((SOURCES / f"{name.replace('.', '/')}.py").read_text("utf-8"))
 
 
-@cache
-def _choices() -> dict[str, str]:
+def _choices(tree: ast.Module) -> dict[str, str]:
     """Return the allowed words of every type alias of the form `Name = Literal["a", "b"]`."""
     choices = {}
-    for path in sorted(SOURCES.glob("**/*.py")):
-        for node in ast.parse(path.read_text("utf-8")).body:
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript):
-                alias = node.value
-                if ast.unparse(alias.value) == "Literal" and isinstance(alias.slice, ast.Tuple):
-                    words = " | ".join(ast.unparse(word) for word in alias.slice.elts)
-                    choices[ast.unparse(node.targets[0])] = words
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript):
+            alias = node.value
+            if ast.unparse(alias.value) == "Literal" and isinstance(alias.slice, ast.Tuple):
+                words = " | ".join(ast.unparse(word) for word in alias.slice.elts)
+                choices[ast.unparse(node.targets[0])] = words
+    return choices
+
+
+def _imported_choices(tree: ast.Module) -> dict[str, str]:
+    """Return the allowed words of the type aliases that a module imports: names are not unique."""
+    choices = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tertulia."):
+            module = (node.module or "").removeprefix("tertulia.")
+            if (SOURCES / f"{module.replace('.', '/')}.py").is_file():
+                words = _choices(_parsed(module))
+                names = {alias.asname or alias.name: alias.name for alias in node.names}
+                choices |= {ours: words[name] for ours, name in names.items() if name in words}
     return choices
 
 
 def _type(node: ast.expr | None) -> str:
-    """Return the text of an annotation, with the allowed words in place of a type alias."""
-    text = "None" if node is None else ast.unparse(node)
-    return re.sub(r"\w+", lambda name: _choices().get(name[0], name[0]), text)
+    """Return the text of an annotation."""
+    return "None" if node is None else ast.unparse(node)
 
 
 def _class(module: str, name: str) -> ast.ClassDef:
@@ -268,7 +289,8 @@ def _summary(node: ast.ClassDef | ast.FunctionDef) -> str:
 
 def _listed_meanings(module: str, name: str) -> Iterator[tuple[str, str]]:
     """Yield fields with the meaning that a class docstring lists for them: `name    meaning`."""
-    for line in (ast.get_docstring(_class(module, name)) or "").splitlines():
+    text = ast.get_docstring(_class(module, name)) or ""
+    for line in _CONTINUED.sub(" ", text).splitlines():
         if match := _LISTED.fullmatch(line):
             yield match[1], match[2].strip()
 

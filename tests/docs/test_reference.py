@@ -16,6 +16,7 @@ GUARANTEES = DOCS / "guarantees.md"
 
 NAMED = re.compile(r"`((?:tests|src/tertulia/testing)/[\w/]+\.py)((?:::\w+)*)`")
 ANCHOR = re.compile(r"\]\(([\w./-]*)#([\w-]+)\)")
+CHOICES = re.compile(r"((?:'\w+' \| )+(?:'\w+'|None)) = '(\w+)'")
 LAW = re.compile(r"^## (\d+)\. ", re.MULTILINE)
 
 
@@ -29,6 +30,19 @@ def test_is_what_the_script_writes() -> None:
     spec.loader.exec_module(make_reference)
     is_now = (DOCS / "reference.md").read_text("utf-8")
     assert is_now == make_reference.written(), "run: python scripts/make_reference.py"
+
+
+def test_a_default_is_one_of_the_allowed_words() -> None:
+    text = (DOCS / "reference.md").read_text("utf-8")
+    wrong = [
+        match[0] for match in CHOICES.finditer(text) if f"'{match[2]}'" not in match[1].split(" | ")
+    ]
+    assert not wrong, "the words of another type with the same name"
+
+
+def test_meaning_of_a_setting_is_whole() -> None:
+    text = (DOCS / "reference.md").read_text("utf-8")
+    assert "by day; default: that of the machine |" in text
 
 
 @pytest.mark.check
