@@ -238,6 +238,24 @@ class TestFullDisk:
             owner.execute("drop tablespace small")
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
+    def test_looking_for_much_space_writes_little(self, own: Server) -> None:
+        with as_owner(own.dsn) as owner:
+            owner.execute("create database spacious")
+            owner.execute("alter database spacious set temp_file_limit = '90MB'")
+        with opened(own.address("spacious")) as store:
+            assert store.has_space(1 << 28)
+            assert store.has_space(1 << 62)
+
+    def test_each_size_of_space_is_looked_for(self, own: Server) -> None:
+        with as_owner(own.dsn) as owner:
+            owner.execute("create database narrow")
+            owner.execute("alter database narrow set temp_file_limit = '10MB'")
+        with opened(own.address("narrow")) as store:
+            assert store.has_space(1 << 20)
+            with pytest.raises(StoreUnavailable, match="temp_file_limit"):
+                assert store.has_space(1 << 25)
+            assert store.has_space(1 << 20)
+
     def test_full_disk_loses_nothing_acknowledged(self, own: Server, small: Path) -> None:
         with as_owner(own.dsn) as owner:
             owner.execute(f"create tablespace small location '{small}'")

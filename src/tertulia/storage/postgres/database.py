@@ -57,6 +57,7 @@ log = logging.getLogger("tertulia.storage")
 _BEGIN_LANE = Query(b"begin isolation level read committed")
 _BEGIN_SERIALIZABLE = Query(b"begin isolation level serializable")
 _SPACE_SECONDS = 5.0
+_MAX_SPACE_BYTES = 64 << 20  # a larger file would make the server busy, or fill its disk
 # Sorts more than fits into the memory that the statement may use.
 _SORT_IN_FILE = "select count(distinct repeat(md5(n::text), 32)) from generate_series(1, %s) as n"
 _SORTED_BYTES = 32 * 32  # in each row
@@ -207,7 +208,8 @@ class PostgresDatabase(DatabaseHandle):
         self._limits = ", ".join(limits)
         # Statements that are sent at once leave no transaction idle.
         self._attempt_limits = ", ".join(limits[1:])
-        self._space = -_SPACE_SECONDS, True  # when it was looked for, and whether there is enough
+        # When space was looked for, of which size, and whether there is enough.
+        self._space = -_SPACE_SECONDS, 0, True
         self._listener = Listener(dsn, self._notifier)
         try:
             with self._connect() as connection:
@@ -342,13 +344,15 @@ class PostgresDatabase(DatabaseHandle):
         self._notifier.wait(channel, since, seconds)
 
     def has_space(self, size: int) -> bool:
-        """Look whether the server can write a temporary file of that size.
+        """Look whether the server can write a temporary file of that size, of 64 MB at most.
 
         It tells nobody how full its disk is. An answer counts for some seconds, so that nobody
         makes the server busy by asking.
         """
-        checked_at, is_enough = self._space
-        if time.monotonic() - checked_at < _SPACE_SECONDS:
+        size = min(size, _MAX_SPACE_BYTES)
+        checked_at, checked_size, is_enough = self._space
+        is_known = size <= checked_size if is_enough else size >= checked_size
+        if is_known and time.monotonic() - checked_at < _SPACE_SECONDS:
             return is_enough
         try:
             with self._counted_call():
@@ -357,7 +361,7 @@ class PostgresDatabase(DatabaseHandle):
             is_enough = False
         else:
             is_enough = True
-        self._space = time.monotonic(), is_enough
+        self._space = time.monotonic(), size, is_enough
         return is_enough
 
     def check(self) -> list[str]:
