@@ -187,7 +187,7 @@ def _ages(now: datetime) -> dict[str, int]:
 
 def _hash(secret: str) -> str:
     # The secret is random and long, so a plain hash cannot be searched.
-    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _to_browser(row: Row) -> Browser:

@@ -25,6 +25,7 @@ class BrowserPromises:
         assert (browser.name, browser.agent) == ("owner", "Firefox")
         assert other.browsers.get(secret) == browser
         assert other.browsers.get(secret + "x") is None
+        assert other.browsers.get("\ud800") is None
 
     def test_a_code_is_valid_for_two_minutes(self, store: Store, clock: FakeClock) -> None:
         code = store.browsers.request_code("owner")

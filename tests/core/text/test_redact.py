@@ -407,3 +407,16 @@ class TestKeys:
     )
     def test_invalid_key_is_replaced_as_a_whole(self, text: str) -> None:
         assert re.fullmatch(r"[0-9a-f]{12}", redactor.key(text))
+
+
+class TestArguments:
+    def test_value_of_another_type_is_refused_by_name(self) -> None:
+        with pytest.raises(ConfigError) as refused:
+            redactor.user("telegram", 5)  # type: ignore[arg-type]
+        assert refused.value.field == "user_id"
+        with pytest.raises(ConfigError) as refused:
+            redactor.text("x", homes="telegram:1")  # type: ignore[arg-type]
+        assert refused.value.field == "homes"
+
+    def test_purpose_of_a_key_may_be_any_text(self) -> None:
+        assert redactor.derive_key("\ud800") != redactor.derive_key("\ud801")

@@ -25,6 +25,7 @@ from functools import lru_cache
 from itertools import count
 from typing import Literal, NamedTuple
 
+from tertulia.core.arguments import checks_arguments
 from tertulia.core.keys import MARK, escape, unescape
 from tertulia.core.source import CHAT_TYPES, LOCAL, Source
 from tertulia.core.target import HomeChannel
@@ -80,6 +81,7 @@ class _IdIndex(NamedTuple):
     digits: dict[str, _Id]
 
 
+@checks_arguments
 class Redactor:
     """Replaces ids and phone numbers by pseudonyms.
 
@@ -99,7 +101,8 @@ class Redactor:
 
     def derive_key(self, purpose: str) -> bytes:
         """Return a key for another purpose, from which the secret cannot be computed."""
-        return hmac.new(self._secret, f"key for {purpose}".encode(), hashlib.sha256).digest()
+        message = f"key for {purpose}".encode("utf-8", "surrogatepass")
+        return hmac.new(self._secret, message, hashlib.sha256).digest()
 
     def hides(self, platform: str) -> bool:
         """Return whether the ids of that platform are replaced."""
