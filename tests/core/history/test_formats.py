@@ -251,3 +251,11 @@ def test_nul_never_reaches_a_model(transcript: Transcript, form: Any) -> None:
 def test_text_about_nul_is_unchanged(transcript: Transcript) -> None:
     transcript.extend([ask(r"What is \u0000?"), answer(r"\u0000 is NUL.")])
     assert [m["content"] for m in transcript.history()] == [r"What is \u0000?", r"\u0000 is NUL."]
+
+
+def test_calls_whose_ids_differ_only_by_what_is_replaced_stay_apart(transcript: Transcript) -> None:
+    ids = ("c\0", "c\0", "c\ufffd", "c\ud800")
+    transcript.extend([ask(), calls(*ids), *(result(call_id) for call_id in ids)])
+    form: Any
+    for form in FORMATS:
+        assert faults(form, transcript.history(format=form)) == []

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from tertulia.core.history.repair import MAX_ID_LENGTH, is_legal_call
+from tertulia.core.history.repair import is_legal_call, is_legal_id
 from tertulia.core.history.window import HistoryBudget, stable_count
 from tertulia.core.message import ASSISTANT, TOOL, USER
 
@@ -107,7 +107,7 @@ def _read_call_ids(calls: Any, used_ids: set[str]) -> list[str]:
         if type(call) is not dict or not is_legal_call(call):
             return []
         call_id = call["id"]
-        if call_id in used_ids or len(call_id) > MAX_ID_LENGTH or not call_id.isascii():
+        if call_id in used_ids or not is_legal_id(call_id):
             return []
         used_ids.add(call_id)
         call_ids.append(call_id)

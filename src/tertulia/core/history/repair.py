@@ -135,10 +135,15 @@ def make_call_ids_unique(history: Iterable[Block]) -> None:
     for block in history:
         for index, result in enumerate(block.results):
             call_id = result.call_id
-            if call_id in used or len(call_id) > MAX_ID_LENGTH or not call_id.isascii():
+            if call_id in used or not is_legal_id(call_id):
                 result.call_id = call_id = _find_unused_id(_shorten_id(call_id), used)
                 block.calls[index] = {**block.calls[index], "id": call_id}
             used[call_id] = 1
+
+
+def is_legal_id(call_id: str) -> bool:
+    """Return whether an id of a call can stay as it is."""
+    return len(call_id) <= MAX_ID_LENGTH and call_id.isascii() and "\0" not in call_id
 
 
 def assistant_content(body: Mapping[str, Any]) -> Any:
