@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
+from tertulia.core.foreign_content import FOREIGN_MARK
 from tertulia.core.text.excerpt import shorten
+from tertulia.core.validate import is_number
 
 MAX_DESCRIPTION: Final = 1_000
 MAX_LIST: Final = 30_000  # characters of all descriptions and schemas of a server
 MAX_TOOLS: Final = 100  # of all servers
-MARK: Final = "__"
 _MAX_NAME: Final = 64
 _HASH_LENGTH: Final = 8
 _MAX_DEPTH: Final = 12
@@ -70,7 +72,7 @@ def read_tools(items: Sequence[Any]) -> ToolList:
     length = 0
     for number, item in enumerate(items):
         name = item.get("name") if isinstance(item, Mapping) else None
-        if not isinstance(name, str) or not name or len(name) > 200:
+        if not isinstance(name, str) or not 0 < len(name) <= 200 or not name.isprintable():
             problems[f"tool {number + 1}"] = "it has no valid name"
             continue
         try:
@@ -91,7 +93,7 @@ def read_tools(items: Sequence[Any]) -> ToolList:
 
 def offered_name(server: str, tool: str) -> str:
     """Return the name of a tool for models: valid for every provider, unique for the server."""
-    name = f"{server}{MARK}{_NOT_IN_NAME.sub('_', tool)}"
+    name = f"{server}{FOREIGN_MARK}{_NOT_IN_NAME.sub('_', tool)}"
     if len(name) <= _MAX_NAME and _NOT_IN_NAME.search(tool) is None:
         return name
     digest = hashlib.sha256(tool.encode()).hexdigest()[:_HASH_LENGTH]
@@ -123,67 +125,120 @@ def normalise_schema(schema: Any) -> dict[str, Any]:
         raise UnusableSchemaError("its schema is not an object")
     if schema.get("type", "object") != "object":
         raise UnusableSchemaError("its arguments are not an object")
-    result = _normalise(schema, schema, _MAX_DEPTH)
+    result = _SchemaReader(schema).read(schema, _MAX_DEPTH)
     result["type"] = "object"
     result.pop("anyOf", None)  # refused at the top by some providers
     result.setdefault("properties", {})
     return result
 
 
-def _normalise(schema: Any, root: Mapping[str, Any], depth: int) -> dict[str, Any]:
-    if schema is True:
-        return {}
-    if not isinstance(schema, Mapping) or depth == 0:
-        raise UnusableSchemaError("its schema cannot be read, or is nested too deeply")
-    if "$ref" in schema:
-        return _normalise(_resolve(schema["$ref"], root), root, depth - 1)
-    variants = schema.get("anyOf") or schema.get("oneOf")
-    fields = {name: value for name, value in schema.items() if name in _KEYWORDS}
-    if isinstance(variants, list):
-        fields["anyOf"] = [_normalise(variant, root, depth - 1) for variant in variants]
-    if "const" in schema:
-        fields["enum"] = [schema["const"]]
-    types = fields.get("type")
-    if isinstance(types, list):
-        del fields["type"]
-        fields["anyOf"] = [{"type": kind} for kind in types if kind in _TYPES]
-    elif types is not None and types not in _TYPES:
-        raise UnusableSchemaError(f"its schema has the unknown type {str(types)[:40]!r}")
-    if "description" in fields:
-        fields["description"] = shorten(_CONTROL.sub("", str(fields["description"])), 400)
-    if isinstance(fields.get("pattern"), str):
-        _check_pattern(fields)
-    _normalise_parts(fields, root, depth)
-    return fields
+class _SchemaReader:
+    """Reads the schemas within one definition; `root` is the definition, for references.
 
+    References can repeat a schema many times, so the number of schemas is limited: with more of
+    them the definition would be longer than `MAX_LIST`, since each has at least two characters.
+    """
 
-def _normalise_parts(fields: dict[str, Any], root: Mapping[str, Any], depth: int) -> None:
-    """Normalise the schemas inside a schema."""
-    properties = fields.get("properties")
-    if properties is not None:
-        if not isinstance(properties, Mapping):
-            raise UnusableSchemaError("its schema has properties that are not an object")
-        fields["properties"] = {
-            str(name): _normalise(inner, root, depth - 1) for name, inner in properties.items()
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._left = MAX_LIST // 2
+
+    def read(self, schema: Any, depth: int) -> dict[str, Any]:
+        """Return a schema with the keywords that every provider accepts."""
+        self._left -= 1
+        if self._left < 0:
+            raise UnusableSchemaError(f"its schema has more than {MAX_LIST} characters")
+        if schema is True:
+            return {}
+        if not isinstance(schema, Mapping) or depth == 0:
+            raise UnusableSchemaError("its schema cannot be read, or is nested too deeply")
+        if "$ref" in schema:
+            return self.read(_resolve(schema["$ref"], self._root), depth - 1)
+        fields = {
+            name: value
+            for name, value in schema.items()
+            if name in _KEYWORDS and _CHECKS.get(name, _is_anything)(value)
         }
-    required = fields.pop("required", None)
-    names = fields.get("properties") or {}
-    if isinstance(required, list) and (needed := [name for name in required if name in names]):
-        fields["required"] = needed
-    if "items" in fields:
-        fields["items"] = _normalise(fields["items"], root, depth - 1)
-    elif fields.get("type") == "array":
-        fields["items"] = {}
-    if not isinstance(fields.get("additionalProperties", True), bool):
-        inner = fields["additionalProperties"]
-        fields["additionalProperties"] = _normalise(inner, root, depth - 1)
+        variants = schema.get("anyOf") or schema.get("oneOf")
+        if isinstance(variants, list) and variants:
+            fields["anyOf"] = [self.read(variant, depth - 1) for variant in variants]
+        if "const" in schema:
+            fields["enum"] = [schema["const"]]
+        _read_type(fields)
+        if "description" in fields:
+            fields["description"] = shorten(_CONTROL.sub("", str(fields["description"])), 400)
+        self._read_parts(fields, depth)
+        return fields
+
+    def _read_parts(self, fields: dict[str, Any], depth: int) -> None:
+        """Read the schemas inside a schema."""
+        properties = fields.pop("properties", None)
+        if properties is not None:
+            if not isinstance(properties, Mapping):
+                raise UnusableSchemaError("its schema has properties that are not an object")
+            fields["properties"] = {
+                str(name): self.read(inner, depth - 1) for name, inner in properties.items()
+            }
+        required = fields.pop("required", None)
+        names = fields.get("properties") or {}
+        if isinstance(required, list):
+            needed = [name for name in required if isinstance(name, str) and name in names]
+            if needed:
+                fields["required"] = list(dict.fromkeys(needed))
+        if "items" in fields:
+            fields["items"] = self.read(fields["items"], depth - 1)
+        elif fields.get("type") == "array":
+            fields["items"] = {}
+        if not isinstance(fields.get("additionalProperties", True), bool):
+            inner = fields["additionalProperties"]
+            fields["additionalProperties"] = self.read(inner, depth - 1)
 
 
-def _check_pattern(fields: dict[str, Any]) -> None:
+def _read_type(fields: dict[str, Any]) -> None:
+    """Turn a list of types into alternatives; raise `UnusableSchemaError` for an unknown type."""
+    types = fields.pop("type", None)
+    if isinstance(types, list):
+        names = [name for name in types if isinstance(name, str) and name in _TYPES]
+        if names:
+            fields["anyOf"] = [{"type": name} for name in names]
+    elif isinstance(types, str) and types in _TYPES:
+        fields["type"] = types
+    elif types is not None:
+        raise UnusableSchemaError(f"its schema has the unknown type {str(types)[:40]!r}")
+
+
+def _is_anything(value: Any) -> bool:
+    return True
+
+
+def _is_number(value: Any) -> bool:
+    return is_number(value) and math.isfinite(value)
+
+
+def _is_length(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_pattern(value: Any) -> bool:
+    if not isinstance(value, str):
+        return False
     try:
-        re.compile(fields["pattern"])
-    except (re.error, RecursionError):
-        del fields["pattern"]
+        re.compile(value)
+    except (re.error, RecursionError, OverflowError):
+        return False
+    return True
+
+
+# Keywords whose value may be wrong: then the keyword is left out. `_SchemaReader` reads the others.
+_CHECKS: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "anyOf": lambda value: False,
+    "enum": lambda value: isinstance(value, list),
+    "minimum": _is_number,
+    "maximum": _is_number,
+    "minLength": _is_length,
+    "maxLength": _is_length,
+    "pattern": _is_pattern,
+}
 
 
 def _resolve(reference: Any, root: Mapping[str, Any]) -> Any:

@@ -16,7 +16,7 @@ import msgspec
 from tertulia import aio
 from tertulia.agents.base import Content, Tool
 from tertulia.errors import ConfigError
-from tertulia.mcp.definitions import MARK, MAX_TOOLS, ToolDefinition, ToolList, offered_name
+from tertulia.mcp.definitions import MAX_TOOLS, ToolDefinition, ToolList, offered_name
 from tertulia.mcp.leftovers import ProcessNotes
 from tertulia.mcp.protocol import CallLost, ServerRefused, ServerUnavailable
 from tertulia.mcp.results import to_content
@@ -175,5 +175,4 @@ def _tool(client: ServerClient, definition: ToolDefinition) -> Tool:
 
     description = definition.description or f"A tool of the server {client.name}."
     name = offered_name(client.name, definition.name)
-    assert MARK in name
     return Tool(name, description, definition.parameters, call, asks)
