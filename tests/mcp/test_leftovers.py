@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from tertulia import aio
 from tertulia.mcp.leftovers import ProcessNotes
 from tertulia.mcp.servers import McpServers
 from tests.gateway.running_gateway import FAST, until
+from tests.mcp.test_servers import hostile
 
 pytestmark = pytest.mark.check
 
@@ -60,3 +62,42 @@ def test_a_leftover_is_ended_at_start_and_others_live_on(tmp_path: Path) -> None
         finally:
             leftover.kill()
             other.kill()
+
+
+def test_note_of_a_living_gateway_is_never_removed(tmp_path: Path) -> None:
+    """A gateway that starts meanwhile sees a note whole or not at all."""
+    notes = ProcessNotes(str(tmp_path / "notes"))
+    path = tmp_path / "notes" / f"files-{os.getpid()}.json"
+    is_over = threading.Event()
+
+    def start_other_gateways() -> None:
+        while not is_over.is_set():
+            ProcessNotes(str(tmp_path / "notes")).end_leftovers()
+
+    other = threading.Thread(target=start_other_gateways)
+    other.start()
+    try:
+        for _ in range(300):
+            notes.remember("files", os.getpid())
+            assert path.exists()
+    finally:
+        is_over.set()
+        other.join()
+    assert list((tmp_path / "notes").iterdir()) == [path]
+
+
+def test_server_is_used_although_no_note_can_be_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play() -> None:
+        async with aio.open(tmp_path / "talk.db", settings=FAST) as store:
+            servers = McpServers(store, {"good": hostile("good")}, folder=str(tmp_path / "notes"))
+            (tmp_path / "notes").rmdir()
+            running = asyncio.create_task(servers.run())
+            await until(lambda: servers.clients["good"].state == "ready", "it is ready", running)
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+
+    asyncio.run(play())
+    assert "cannot note the process of MCP server good" in caplog.text

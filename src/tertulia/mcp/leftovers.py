@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import signal
 import time
@@ -17,7 +18,10 @@ from typing import Any, Final
 from tertulia.private_files import make_private_folder
 from tertulia.processes import supervisor
 
+log = logging.getLogger("tertulia.mcp")
+
 _END_SECONDS: Final = 6.0
+_UNFINISHED: Final = ".new"  # ends the name of a note while it is written
 
 
 class ProcessNotes:
@@ -29,10 +33,17 @@ class ProcessNotes:
         make_private_folder(folder)
 
     def remember(self, server: str, pid: int) -> None:
-        """Note that a guard runs."""
+        """Note that a guard runs; if that cannot be written, log it and go on."""
         note = {**self._owner, "pid": pid, "mark": supervisor.mark(pid)}
-        with open(self._path(server), "w", encoding="utf-8") as file:
-            json.dump(note, file)
+        path = self._path(server)
+        written = f"{path}{_UNFINISHED}"
+        try:
+            # Written whole: another gateway removes a note that it cannot read.
+            with open(written, "w", encoding="utf-8") as file:
+                json.dump(note, file)
+            os.replace(written, path)
+        except OSError as problem:
+            log.warning("cannot note the process of MCP server %s: %s", server, problem)
 
     def forget(self, server: str) -> None:
         """Remove the note about a guard that has ended."""
@@ -42,27 +53,33 @@ class ProcessNotes:
     def end_leftovers(self) -> int:
         """End the guards whose gateway is gone, with all their processes; return how many."""
         ended = 0
-        for entry in list(os.scandir(self._folder)):
-            note = _read(entry.path)
+        for path in self._paths():
+            note = _read(path)
             if _is_running(note.get("gateway"), note.get("gateway_mark")):
                 continue
-            if _is_running(note.get("pid"), note.get("mark")):
-                _end(note["pid"], note["mark"])
-                ended += 1
+            ended += _end_if_running(note)
             with contextlib.suppress(FileNotFoundError):
-                os.remove(entry.path)
+                os.remove(path)
         return ended
 
     def end_server(self, server: str) -> int:
-        """End the program of a server of every gateway here, which start it again."""
-        ended = 0
-        for entry in list(os.scandir(self._folder)):
-            note = _read(entry.path)
-            is_same = entry.name.rpartition("-")[0] == server
-            if is_same and _is_running(note.get("pid"), note.get("mark")):
-                _end(note["pid"], note["mark"])
-                ended += 1
-        return ended
+        """End the program of a server, of every gateway here; return how many.
+
+        The gateways start it again.
+        """
+        return sum(
+            _end_if_running(_read(path))
+            for path in self._paths()
+            if os.path.basename(path).rpartition("-")[0] == server
+        )
+
+    def _paths(self) -> list[str]:
+        """Return the files of all notes; none if the folder is gone."""
+        try:
+            names = os.listdir(self._folder)
+        except FileNotFoundError:
+            return []
+        return [os.path.join(self._folder, name) for name in names if name.endswith(".json")]
 
     def _path(self, server: str) -> str:
         return os.path.join(self._folder, f"{server}-{os.getpid()}.json")
@@ -79,6 +96,14 @@ def _read(path: str) -> dict[str, Any]:
 
 def _is_running(pid: Any, mark: Any) -> bool:
     return isinstance(pid, int) and pid > 0 and bool(mark) and supervisor.mark(pid) == mark
+
+
+def _end_if_running(note: dict[str, Any]) -> bool:
+    """End the guard of a note; return False if it does not run any more."""
+    if not _is_running(note.get("pid"), note.get("mark")):
+        return False
+    _end(note["pid"], note["mark"])
+    return True
 
 
 def _end(pid: int, mark: str) -> None:
