@@ -159,6 +159,11 @@ def describe_server(info: Any) -> str:
     return "".join(char for char in text if char.isprintable())[:80]
 
 
+def is_header_value(text: str) -> bool:
+    """Return whether a header can have this value: printable ASCII without blanks around it."""
+    return text.isascii() and text.isprintable() and text == text.strip()
+
+
 def error_of(reply: Mapping[str, Any]) -> ServerRefused | None:
     """Return the error in a reply, or None."""
     error = reply.get("error")

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import itertools
 import json
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
 from tertulia.agents.sse import SseParser
+from tertulia.agents.transport import check_header
 from tertulia.mcp.protocol import (
+    HANDSHAKES,
     LIST_CHANGED,
     MAX_MESSAGE,
+    META,
     MODERN,
     CallLost,
     ServerRefused,
     ServerUnavailable,
     answer_request,
     error_of,
+    is_header_value,
 )
 
 if TYPE_CHECKING:
@@ -27,7 +33,8 @@ if TYPE_CHECKING:
 _CONNECT_SECONDS: Final = 10.0
 _ACCEPTED: Final = "application/json, text/event-stream"
 _SESSION: Final = "mcp-session-id"
-_META: Final = "io.modelcontextprotocol/protocolVersion"
+_REVISION: Final = f"{META}protocolVersion"
+_ENCODED: Final = re.compile(r"=\?base64\?.*\?=")
 
 
 class HttpConnection:
@@ -46,8 +53,13 @@ class HttpConnection:
 
     @classmethod
     async def open(cls, url: str, headers: Mapping[str, str]) -> HttpConnection:
-        """Return a connection; nothing is sent yet."""
+        """Return a connection; nothing is sent yet.
+
+        Raise `ConfigError` if a header has characters that cannot be sent.
+        """
         import httpx2
+
+        checked = {name: check_header(name, value) for name, value in headers.items()}
 
         def make_client() -> httpx2.AsyncClient:
             # Loading certificates would block the event loop, and without TLS none is needed.
@@ -57,7 +69,7 @@ class HttpConnection:
                 follow_redirects=False,
             )
 
-        return cls(url, headers, await asyncio.to_thread(make_client))
+        return cls(url, checked, await asyncio.to_thread(make_client))
 
     async def request(
         self, method: str, params: Mapping[str, Any], *, seconds: float
@@ -80,15 +92,17 @@ class HttpConnection:
             raise
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as problem:
             raise self._fail(f"it cannot be reached: {type(problem).__name__}") from problem
+        except httpx2.InvalidURL as problem:
+            raise self._fail(f"its address is not valid: {problem}") from problem
         except httpx2.HTTPError as problem:
             raise CallLost(f"the connection broke: {type(problem).__name__}") from problem
-        if method == "initialize":
-            result = message.get("result")
-            self._revision = str((result or {}).get("protocolVersion") or "")
         if (error := error_of(message)) is not None:
             raise error
         result = message.get("result")
-        return result if isinstance(result, dict) else {}
+        fields = result if isinstance(result, dict) else {}
+        if method == "initialize" and fields.get("protocolVersion") in HANDSHAKES:
+            self._revision = fields["protocolVersion"]
+        return fields
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification; a failure is not reported."""
@@ -131,6 +145,8 @@ class HttpConnection:
             "POST", self._url, content=json.dumps(body), headers=self._headers_of(body)
         ) as response:
             if session := response.headers.get(_SESSION):
+                if not is_header_value(session):
+                    raise self._fail("it sent an invalid session id")
                 self._session = session
             if response.status_code in (401, 403):
                 raise self._fail(f"it refused the request with {response.status_code}")
@@ -138,7 +154,7 @@ class HttpConnection:
                 raise self._fail("the server has forgotten the session")
             if response.status_code >= 500:
                 raise CallLost(f"it answered with {response.status_code}")
-            async with aclosing(_messages(response)) as messages:
+            async with aclosing(_read_messages(response)) as messages:
                 async for message in messages:
                     if message.get("id") == number and "method" not in message:
                         return message
@@ -161,10 +177,10 @@ class HttpConnection:
         """Return the headers of a request; those of the new revision repeat parts of its body."""
         headers = dict(self._headers)
         params = body.get("params") or {}
-        if _META in params.get("_meta", {}):
+        if _REVISION in params.get("_meta", {}):
             headers |= {"MCP-Protocol-Version": MODERN, "Mcp-Method": str(body["method"])}
             if isinstance(name := params.get("name"), str):
-                headers["Mcp-Name"] = name
+                headers["Mcp-Name"] = _encode_header(name)
             return headers
         if self._revision:
             headers["MCP-Protocol-Version"] = self._revision
@@ -179,7 +195,14 @@ class HttpConnection:
         return ServerUnavailable(problem)
 
 
-async def _messages(response: httpx2.Response) -> AsyncGenerator[dict[str, Any], None]:
+def _encode_header(text: str) -> str:
+    """Return a text as the value of a header, by the rule of MCP for texts that are none."""
+    if is_header_value(text) and not _ENCODED.fullmatch(text):
+        return text
+    return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
+
+
+async def _read_messages(response: httpx2.Response) -> AsyncGenerator[dict[str, Any], None]:
     """Yield the messages of a response; raise `CallLost` if it is too large."""
     is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
     parser, body, size = SseParser(), bytearray(), 0
