@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from tertulia.mcp.protocol import MAX_MESSAGE
+from tertulia.mcp.protocol import MAX_MESSAGE, META, is_header_value
 
 if TYPE_CHECKING:
     import httpx2
@@ -25,10 +25,10 @@ async def serve_stdio(
     target: BinaryIO | None = None,
     transport: httpx2.AsyncBaseTransport | None = None,
 ) -> None:
-    """Pass each message on, and write the replies, until the input ends.
+    """Post each message to the gateway, and write the replies, until the input ends.
 
-    With `transport` the requests take another way than the network, for example to an
-    application in this process.
+    With `transport` the requests go there instead of to the network, for example to an application
+    in this process.
     """
     import httpx2
 
@@ -46,11 +46,13 @@ async def serve_stdio(
         while line := await asyncio.to_thread(lines.readline, MAX_MESSAGE):
             if line.strip():
                 await limit.acquire()
-                task = tasks.create_task(_pass_on(client, url, line, output))
+                task = tasks.create_task(_post_message(client, url, line, output))
                 task.add_done_callback(lambda _: limit.release())
 
 
-async def _pass_on(client: httpx2.AsyncClient, url: str, line: bytes, output: BinaryIO) -> None:
+async def _post_message(
+    client: httpx2.AsyncClient, url: str, line: bytes, output: BinaryIO
+) -> None:
     """Post one message; a failure becomes an error reply, so that the client does not wait."""
     import httpx2
 
@@ -71,14 +73,18 @@ async def _pass_on(client: httpx2.AsyncClient, url: str, line: bytes, output: Bi
 
 
 def _revision_headers(message: Mapping[str, Any]) -> dict[str, str]:
-    """Return the headers that repeat parts of a request of the new revision."""
+    """Return the headers that repeat parts of a request of the new revision.
+
+    Return none if a part cannot be a header: then the gateway refuses the request by its body.
+    """
     params = message.get("params")
     meta = params.get("_meta") if isinstance(params, Mapping) else None
-    revision = (meta or {}).get("io.modelcontextprotocol/protocolVersion")
+    revision = meta.get(f"{META}protocolVersion") if isinstance(meta, Mapping) else None
     method = message.get("method")
     if not isinstance(revision, str) or not isinstance(method, str):
         return {}
-    return {"MCP-Protocol-Version": revision, "Mcp-Method": method}
+    headers = {"MCP-Protocol-Version": revision, "Mcp-Method": method}
+    return headers if all(map(is_header_value, headers.values())) else {}
 
 
 def _decode(data: bytes) -> dict[str, Any]:
