@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, Literal
 
 from tertulia.core.backoff import JITTER, Backoff
@@ -37,7 +37,6 @@ IDLE_SECONDS: Final = 15 * 60.0
 _PROBE_SECONDS: Final = 10.0
 _START_SECONDS: Final = 30.0
 _BACKOFF: Final = Backoff(first=1, longest=300)
-
 
 AnyConnection = StdioConnection | HttpConnection
 
@@ -78,7 +77,8 @@ class ServerClient:
         self._wanted = asyncio.Event()
         self._wanted.set()  # the definitions are compared once at the start
         self._ready = asyncio.Event()
-        self._calls = 0
+        self._begun_calls = 0
+        self._running_calls = 0
         self._restart = asyncio.Event()
         self.state: State = "starting"
         self.problem = ""
@@ -114,21 +114,26 @@ class ServerClient:
         """Call a tool, once; raise `ServerUnavailable`, `CallLost` or `ServerRefused`."""
         if self.state == "failed":
             raise ServerUnavailable(self.problem)
-        self._wanted.set()
-        if not await _wait(self._ready, _START_SECONDS):
-            raise ServerUnavailable(self.problem or "it has not started yet")
-        session = self._session
-        if session is None:
-            raise ServerUnavailable(self.problem or "it has just ended")
-        self._calls += 1
+        self._begun_calls += 1
+        self._running_calls += 1
         try:
+            session = await self._require_session()
             return await session.call_tool(tool, arguments, seconds=self.settings.call_seconds)
         finally:
-            self._calls -= 1
+            self._running_calls -= 1
 
     def restart(self) -> None:
         """Connect again at once, instead of after the pause."""
         self._restart.set()
+
+    async def _require_session(self) -> McpSession:
+        """Start the program if it is stopped; return the session, or raise `ServerUnavailable`."""
+        self._wanted.set()
+        if not await _wait(self._ready, _START_SECONDS):
+            raise ServerUnavailable(self.problem or "it has not started yet")
+        if self._session is None:
+            raise ServerUnavailable(self.problem or "it has just ended")
+        return self._session
 
     async def _serve(self) -> None:
         """Connect, and return when the program was stopped because nobody uses it."""
@@ -139,7 +144,7 @@ class ServerClient:
             session = await negotiate(
                 connection, probe_seconds=_PROBE_SECONDS, seconds=_START_SECONDS
             )
-            await self._list(session)
+            await self._list_tools(session)
             log.info("MCP server %s is %s, %s", self.name, session.server, session.revision)
             self._session, self.state, self.problem = session, "ready", ""
             self.revision = session.revision
@@ -149,9 +154,11 @@ class ServerClient:
         finally:
             self._session = None
             self._ready.clear()
-            await asyncio.shield(connection.close())
-            if self._notes is not None:
-                self._notes.forget(self.name)
+            try:
+                await _finish(connection.close())
+            finally:
+                if self._notes is not None:
+                    self._notes.forget(self.name)
 
     async def _connect(self) -> AnyConnection:
         connection = await connect(self.name, self.settings, self._environ)
@@ -159,17 +166,20 @@ class ServerClient:
             self._notes.remember(self.name, connection.pid)
         return connection
 
-    async def _list(self, session: McpSession) -> None:
+    async def _list_tools(self, session: McpSession) -> None:
         self._changed.clear()
         tools = await session.list_tools(seconds=_START_SECONDS)
         await self._on_tools(self.name, tools)
 
     async def _watch(self, session: McpSession, connection: AnyConnection) -> None:
-        """Wait until the connection fails, or the program is idle for long enough."""
+        """Return when the program was idle for long enough; list the tools when they change.
+
+        Raise `ServerUnavailable` when the connection fails.
+        """
         closed = asyncio.create_task(connection.wait_closed())
         try:
             while True:
-                calls = self._calls
+                begun_calls = self._begun_calls
                 changed = asyncio.create_task(self._changed.wait())
                 try:
                     await asyncio.wait(
@@ -182,8 +192,12 @@ class ServerClient:
                 if closed.done():
                     raise ServerUnavailable(connection.problem)
                 if self._changed.is_set():
-                    await self._list(session)
-                elif not calls and not self._calls and self.settings.url is None:
+                    await self._list_tools(session)
+                elif (
+                    self._begun_calls == begun_calls
+                    and not self._running_calls
+                    and self.settings.url is None
+                ):
                     self._wanted.clear()
                     self.state = "stopped"
                     return
@@ -194,7 +208,18 @@ class ServerClient:
         self.state, self.problem = "failed", problem
 
 
+async def _finish(work: Coroutine[Any, Any, None]) -> None:
+    """Wait until a coroutine is done, also if this task is cancelled meanwhile."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
 async def _wait(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for an event; return False if it has not come after `seconds`."""
     try:
         await asyncio.wait_for(event.wait(), seconds)
     except TimeoutError:
