@@ -1,7 +1,7 @@
 """Definitions of tools: read from a server, bounded, named, and made acceptable to every model.
 
-A definition that cannot be used drops that tool only, with a reason. What a server says is data:
-texts are bounded and cleaned before a model reads them.
+A definition that cannot be used costs its own tool only, and the reason is reported. Texts of a
+server are untrusted: they are bounded and cleaned before a model reads them.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def read_tools(items: Sequence[Any]) -> ToolList:
             continue
         size = len(tool.description) + len(json.dumps(tool.parameters))
         if name in tools:
-            problems[name] = "its name stands for two tools"
+            problems[name] = "another tool has the same name"
         elif length + size > MAX_LIST:
             problems[name] = f"the tools of the server have more than {MAX_LIST} characters"
         else:

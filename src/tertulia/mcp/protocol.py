@@ -1,10 +1,10 @@
 """The protocol between the gateway and an MCP server, without any transport.
 
 Revision 2026-07-28 has no handshake: each request carries its revision, and `server/discover` tells
-whether the server knows it. Servers of earlier revisions are begun with `initialize`. Used are the
-listing of tools, their calls, cancelling and the notice that the list has changed. Sampling, roots
-and elicitation are not offered, and a request of the server for them is refused. Why this is not
-the official SDK: decision 0033.
+whether the server knows it. Servers of earlier revisions begin with `initialize`. The client lists
+tools, calls them, cancels calls, and notices when the list has changed. It does not offer sampling,
+roots and elicitation, and refuses a request of the server for them. Decision 0033 says why this is
+not the official SDK.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tertulia.mcp.definitions import ToolList, read_tools
 from tertulia.version import __version__
 
 MODERN: Final = "2026-07-28"
+# Earlier revisions, which begin with a handshake; the newest is asked for.
 HANDSHAKE: Final = "2025-11-25"
 HANDSHAKES: Final = (HANDSHAKE, "2025-06-18", "2025-03-26", "2024-11-05")
 MAX_MESSAGE: Final = 8 * 1024 * 1024

@@ -55,7 +55,7 @@ def _image(part: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _text(part: Mapping[str, Any]) -> str:
-    """Return the text of a part, or a trace of what cannot be shown."""
+    """Return the text of a part, or a note in brackets about a part that cannot be shown."""
     kind = str(part.get("type") or "")
     if kind == "text":
         return str(part.get("text") or "")

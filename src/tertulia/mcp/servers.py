@@ -1,7 +1,7 @@
 """All MCP servers of a node: their tools for the agent, and their pinned definitions.
 
-What a server says about its tools when the owner adds it is pinned. A tool whose definition differs
-from the pinned one later, and a new one, is not offered until the owner accepts it.
+The definitions that a server gives of its tools when the owner adds it are pinned. A tool whose
+definition changes later, or that is new, is not offered until the owner accepts it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class McpServers:
             name: ServerClient(
                 name,
                 settings,
-                on_tools=self._compare,
+                on_tools=self._pin_tools,
                 notes=self._notes,
                 idle_seconds=idle_seconds,
             )
@@ -62,9 +62,9 @@ class McpServers:
     async def run(self) -> None:
         """Keep every server connected until cancelled."""
         if self._notes is not None:
-            ended = await asyncio.to_thread(self._notes.end_leftovers)
-            if ended:
-                log.warning("%s MCP servers of a gateway that is gone were ended", ended)
+            count = await asyncio.to_thread(self._notes.end_leftovers)
+            if count:
+                log.warning("%s MCP servers of a gateway that is gone were ended", count)
         async with asyncio.TaskGroup() as tasks:
             for client in self.clients.values():
                 tasks.create_task(client.run())
@@ -78,7 +78,7 @@ class McpServers:
             return ()
         pins = await self._store.mcp_pins.find()
         tools = [
-            _tool(client, definition)
+            _make_tool(client, definition)
             for pinned in pins
             if (client := allowed.get(pinned.server)) is not None
             for definition in offered_definitions(pinned)
@@ -89,8 +89,8 @@ class McpServers:
             await self._report(f"{too_many_tools(len(tools))} Only {MAX_TOOLS} are offered now.")
         return tuple(sorted(tools, key=lambda tool: tool.name)[:MAX_TOOLS])
 
-    async def _compare(self, server: str, tools: ToolList) -> None:
-        """Pin the first definitions of a server; store later ones, and tell of a change once."""
+    async def _pin_tools(self, server: str, tools: ToolList) -> None:
+        """Pin the first definitions of a server; store later ones, and report a change once."""
         for name, problem in tools.problems.items():
             log.warning("tool %s of MCP server %s is not offered: %s", name, server, problem)
         offered = encode_definitions(tools.tools)
@@ -111,7 +111,7 @@ class McpServers:
 
 
 def too_many_tools(count: int) -> str:
-    """Return the sentence about too many tools."""
+    """Return the sentence that the servers offer too many tools."""
     return f"The MCP servers offer {count} tools; models get at most {MAX_TOOLS}."
 
 
@@ -157,7 +157,7 @@ def offered_definitions(pinned: PinnedTools) -> list[ToolDefinition]:
     return list(decode_definitions(unchanged).values())
 
 
-def _tool(client: ServerClient, definition: ToolDefinition) -> Tool:
+def _make_tool(client: ServerClient, definition: ToolDefinition) -> Tool:
     settings = client.settings
     asks = settings.approval == "ask" or (
         settings.approval == "reads" and not definition.is_read_only

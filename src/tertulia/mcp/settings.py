@@ -1,4 +1,4 @@
-"""Settings of MCP servers: how each is reached, who may use its tools, and what asks."""
+"""Settings of MCP servers: how each is reached, who may use its tools, and with which approval."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ class StdioConnection:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
-        # They read the pipes to their end, which closes them.
+        # These tasks read the pipes to their end, which closes them.
         await asyncio.wait(self._tasks, timeout=_GRACE_SECONDS)
         for task in self._tasks:
             task.cancel()

@@ -158,15 +158,16 @@ class HttpConnection:
                 async for message in messages:
                     if message.get("id") == number and "method" not in message:
                         return message
-                    self._read_other(message)
+                    self._read_unasked(message)
             if response.status_code >= 400:
                 raise ServerRefused(f"it answered with {response.status_code}")
             raise CallLost("the response ended without an answer")
 
-    def _read_other(self, message: dict[str, Any]) -> None:
+    def _read_unasked(self, message: dict[str, Any]) -> None:
         if message.get("method") == LIST_CHANGED:
             self.on_changed()
         elif "method" in message and "id" in message:
+            # Sent beside the response that is being read; a failure of it is ignored.
             reply = json.dumps(answer_request(message))
             task = asyncio.ensure_future(
                 self._client.post(self._url, content=reply, headers=self._headers_of({}))
@@ -189,6 +190,7 @@ class HttpConnection:
         return headers
 
     def _fail(self, problem: str) -> ServerUnavailable:
+        """Close the connection for new requests; return the error to raise."""
         if not self._closed.is_set():
             self.problem = problem
             self._closed.set()
