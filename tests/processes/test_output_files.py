@@ -129,3 +129,12 @@ def test_pages_join_to_the_whole_output(
     assert before == 0
     shown = output.newest(1000).text
     assert not [c for c in shown if 0xD800 <= ord(c) < 0xE000 or (c < " " and c not in "\n\t")]
+
+
+def test_segment_that_is_deleted_meanwhile_costs_no_other_one(tmp_path: Path) -> None:
+    (tmp_path / f"{supervisor.OUTPUT}{900:018}").write_bytes(b"newest")
+    for begin in range(0, 900, 100):  # listed, and gone when their size is read
+        (tmp_path / f"{supervisor.OUTPUT}{begin:018}").symlink_to(tmp_path / "deleted")
+    output = OutputFiles(str(tmp_path), is_final=False)
+    assert output.total() == 906
+    assert output.newest(100).text == "newest"

@@ -8,6 +8,7 @@ replaced, and terminal escape sequences are removed.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import os
 import re
 from typing import Final, NamedTuple
@@ -49,7 +50,8 @@ class OutputChunk(NamedTuple):
 class OutputFiles:
     """The output of one program; nothing of it is cached in memory.
 
-    `is_final` says that the program has ended, so that half a character at the end stays alone.
+    `is_final` is true if the program has ended: then the other half of a character that is cut at
+    the end will never come.
     """
 
     def __init__(self, folder: str, *, is_final: bool) -> None:
@@ -103,28 +105,31 @@ class OutputFiles:
     def _read(self, start: int, end: int) -> bytes:
         """Return the part of a range that still exists; its beginning may be deleted."""
         data = b""
-        for begins, size, path in self._segments():
-            if begins + size <= start or begins >= end:
+        for begin, size, path in self._segments():
+            if begin + size <= start or begin >= end:
                 continue
             try:
                 with open(path, "rb") as file:
-                    file.seek(max(0, start - begins))
-                    data += file.read(min(end, begins + size) - max(start, begins))
+                    file.seek(max(0, start - begin))
+                    data += file.read(min(end, begin + size) - max(start, begin))
             except FileNotFoundError:
                 data = b""  # the supervisor has just deleted this segment
         return data
 
     def _segments(self) -> list[tuple[int, int, str]]:
         """Return start position, size and path of each segment file, in order."""
-        segments = []
         try:
-            with os.scandir(self._folder) as entries:
-                for entry in entries:
-                    if entry.name.startswith(supervisor.OUTPUT):
-                        begins = int(entry.name.removeprefix(supervisor.OUTPUT))
-                        segments.append((begins, os.stat(entry.path).st_size, entry.path))
+            names = os.listdir(self._folder)
         except FileNotFoundError:
-            return sorted(segments)
+            return []
+        segments = []
+        for name in names:
+            if name.startswith(supervisor.OUTPUT):
+                path = os.path.join(self._folder, name)
+                # The supervisor may delete the oldest segment at this moment.
+                with contextlib.suppress(FileNotFoundError):
+                    begin = int(name.removeprefix(supervisor.OUTPUT))
+                    segments.append((begin, os.stat(path).st_size, path))
         return sorted(segments)
 
 
