@@ -83,6 +83,12 @@ def test_empty_command_is_refused(conversation: Conversation, command: str | lis
         conversation.spawn(command)
 
 
+def test_invalid_terminal_size_starts_and_records_nothing(conversation: Conversation) -> None:
+    with pytest.raises(ConfigError, match="terminal size"):
+        conversation.spawn("true", pty=True, size=(0, 80))
+    assert conversation.store.processes.find() == []
+
+
 class TestLimits:
     def test_number_of_running_programs_is_limited(self, tmp_path: Path) -> None:
         settings = ProcessSettings(at_most=2)

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from tertulia.errors import ConfigError, IllegalMove
-from tertulia.processes import registry, supervisor
+from tertulia.processes import supervisor, supervisor_client
 from tertulia.processes.output_files import OutputFiles
 from tests.processes.process_fixtures import Conversation, wait_until
 
@@ -109,19 +109,19 @@ def test_time_limit_restarts_with_each_part_of_the_input(
             return self.now
 
         def sleep(self, seconds: float) -> None:
-            self.now += registry._INPUT_SECONDS / 2
+            self.now += supervisor_client._INPUT_SECONDS / 2
             self.taken += os.read(reader, 1_000_000)
 
     clock = Time()
-    monkeypatch.setattr(registry, "time", clock)
+    monkeypatch.setattr(supervisor_client, "time", clock)
     process = replace(
         conversation.registry.get(conversation.spawn("sleep 600")), folder=str(tmp_path)
     )
     parts = [{"text": "x" * 2000, "number": number} for number in range(200)]
-    registry._send_requests(process, parts)
+    supervisor_client.send_requests(process, parts)
     clock.sleep(0)
     os.close(reader)
-    assert clock.now > 2 * registry._INPUT_SECONDS
+    assert clock.now > 2 * supervisor_client._INPUT_SECONDS
     assert [json.loads(line) for line in clock.taken.splitlines()] == parts
 
 

@@ -7,7 +7,6 @@ the next registry on this machine finds each program again, or reports that it i
 from __future__ import annotations
 
 import base64
-import json
 import logging
 import math
 import os
@@ -16,7 +15,6 @@ import secrets
 import shlex
 import shutil
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -38,12 +36,13 @@ from tertulia.errors import (
     StoreUnavailable,
 )
 from tertulia.private_files import make_private_folder
-from tertulia.processes import messages, supervisor, termination
+from tertulia.processes import messages, termination
 from tertulia.processes.environments.base import Command, Environment, Launch, Program
 from tertulia.processes.environments.local import LocalMachine
 from tertulia.processes.output_files import OutputChunk, OutputFiles
 from tertulia.processes.settings import ProcessSettings
-from tertulia.records.processes import Identity, Process
+from tertulia.processes.supervisor_client import send_requests, start_supervisor
+from tertulia.records.processes import Process
 from tertulia.store import Store
 
 log = logging.getLogger("tertulia.processes")
@@ -55,14 +54,12 @@ POLL_LENGTH: Final = 4_000
 TERMINAL_SIZE: Final = (24, 80)
 """Default rows and columns of a terminal."""
 
-_START_SECONDS = 30.0
-_NEVER_STARTED = timedelta(seconds=60)
-_MIN_INTERVAL = timedelta(seconds=1)
+_NEVER_STARTED = timedelta(seconds=60)  # a program in `starting` for longer was never started
+_MIN_INTERVAL = timedelta(seconds=1)  # between two notices of new output
 _INPUT_PART = 2048  # bytes of input in one line: lines this short never mix in the pipe
-_INPUT_SECONDS = 5.0
 _POLL_SECONDS = 0.05
-_CLIENT_SECONDS = 30.0
-_RETRY_SECONDS = 60.0
+_CLIENT_SECONDS = 30.0  # for ssh or docker to reach an environment
+_RETRY_SECONDS = 60.0  # before the next attempt to end a program that failed to end
 
 
 class ProcessStatus(NamedTuple):
@@ -150,15 +147,9 @@ class ProcessRegistry:
             is_pty=pty,
             state="starting",
             began_at=now,
-            check_interval=_interval(check_interval),
+            check_interval=_check_interval(check_interval),
             told_at=now,
         )
-        with self._lock:
-            self._own.add(process_id)
-            if is_awaited:
-                self._awaited[process_id] += 1
-        # Recorded before it is started: after a crash from here on, the program can be found.
-        self._records.begin(process, at_most=self.settings.at_most)
         spec = {
             "argv": launch.argv,
             "cwd": launch.cwd,
@@ -167,14 +158,27 @@ class ProcessRegistry:
             "is_pty": pty,
             "size": _validate_size(size),
         }
+        self._record(process, is_awaited=is_awaited)
         try:
             make_private_folder(os.path.dirname(process.folder))
             os.mkdir(process.folder, 0o700)
-            identity = _start_supervisor(spec)
+            identity = start_supervisor(spec)
         except BaseException:
             self._remove(process)
             raise
         return self._records.began(process_id, identity)
+
+    def _record(self, process: Process, *, is_awaited: bool) -> None:
+        """Store a program that is about to be started: from now on it is found after a crash."""
+        with self._lock:
+            self._own.add(process.id)
+            if is_awaited:
+                self._awaited[process.id] += 1
+        try:
+            self._records.begin(process, at_most=self.settings.at_most)
+        except BaseException:
+            self._forget(process.id)
+            raise
 
     # -- reading
 
@@ -194,7 +198,7 @@ class ProcessRegistry:
     ) -> ProcessStatus:
         """Return the state of a program with its newest output, or the output after a position."""
         process = self.get(process_id, key=key)
-        output = _output(process)
+        output = _output_of(process)
         chunk = output.newest(POLL_LENGTH) if after is None else output.since(after, POLL_LENGTH)
         return ProcessStatus(process, chunk, self._explain_exit(process))
 
@@ -212,7 +216,7 @@ class ProcessRegistry:
         Only the newest 200,000 characters can be read.
         """
         process = self.get(process_id, key=key)
-        limit, output = max(1, min(limit, PAGE_LENGTH)), _output(process)
+        limit, output = max(1, min(limit, PAGE_LENGTH)), _output_of(process)
         if after is not None:
             chunk = output.since(after, limit)
         else:
@@ -245,7 +249,7 @@ class ProcessRegistry:
             note = messages.still_running_note(allowed, note, was_stopped=stop.is_set())
         else:
             note = self._explain_exit(process)
-        return ProcessStatus(process, _output(process).newest(POLL_LENGTH), note)
+        return ProcessStatus(process, _output_of(process).newest(POLL_LENGTH), note)
 
     def clamp_wait(self, seconds: float | None) -> tuple[float, str]:
         """Return the seconds to wait instead of the requested ones, and a note if they differ."""
@@ -274,30 +278,40 @@ class ProcessRegistry:
     # -- writing and killing
 
     def write(self, process_id: str, text: str, *, key: str | None = None) -> Process:
-        """Write to a program's standard input; ctrl-C is "\\x03" if it has a terminal."""
+        """Write to a program's standard input, and return it; raise `IllegalMove` if it has ended.
+
+        Ctrl-C is "\\x03" if it has a terminal.
+        """
         process = self._require_running(process_id, key)
         data = text.encode("utf-8", "surrogateescape")
         parts = [data[start : start + _INPUT_PART] for start in range(0, len(data), _INPUT_PART)]
-        _send_requests(process, [{"data": base64.b64encode(part).decode()} for part in parts])
+        send_requests(process, [{"data": base64.b64encode(part).decode()} for part in parts])
         return process
 
     def submit(self, process_id: str, text: str = "", *, key: str | None = None) -> Process:
-        """Write a line, followed by Enter."""
+        """Write a line, followed by Enter; return the program, and raise as `write` does."""
         process = self._require_running(process_id, key)
         return self.write(process_id, text + ("\r" if process.is_pty else "\n"), key=key)
 
     def resize(
         self, process_id: str, rows: int, columns: int, *, key: str | None = None
     ) -> Process:
-        """Change the size of a program's terminal."""
+        """Change the size of a program's terminal, and return the program.
+
+        Raise `IllegalMove` if it has no terminal or has ended.
+        """
         process = self._require_running(process_id, key)
         if not process.is_pty:
             raise IllegalMove(f"{process.id} has no terminal.", hint="Start it with pty.")
-        _send_requests(process, [{"size": _validate_size((rows, columns))}])
+        send_requests(process, [{"size": _validate_size((rows, columns))}])
         return process
 
     def kill(self, process_id: str, *, key: str | None = None) -> Process:
-        """Kill a program with all its descendants."""
+        """Kill a program with all its descendants, and return it.
+
+        Raise `IllegalMove` if it has ended already, `PlaceUnavailable` if its environment cannot
+        be reached.
+        """
         process = self._require(process_id, key)
         with self.without_end_notice(process.id), self._recording_kill(process.id):
             count = self._terminate(process)
@@ -423,10 +437,10 @@ class ProcessRegistry:
 
     def _unreported_output(self, process: Process) -> OutputChunk:
         """Return the newest output that no notice has contained yet."""
-        chunk = _output(process).newest(messages.NOTICE_LENGTH)
+        chunk = _output_of(process).newest(messages.NOTICE_LENGTH)
         if chunk.start >= process.told:
             return chunk
-        return _output(process).since(process.told, messages.NOTICE_LENGTH)
+        return _output_of(process).since(process.told, messages.NOTICE_LENGTH)
 
     # -- environments
 
@@ -481,12 +495,17 @@ class ProcessRegistry:
         return process
 
     def _remove(self, process: Process) -> None:
-        with self._lock:
-            self._own.discard(process.id)
-            self._awaited.pop(process.id, None)
-            self._retry_at.pop(process.id, None)
+        """Delete a program that does not run, with its output."""
+        self._forget(process.id)
         self._records.delete(process.id)
         shutil.rmtree(process.folder, ignore_errors=True)
+
+    def _forget(self, process_id: str) -> None:
+        """Forget what this registry remembers of a program beside the store."""
+        with self._lock:
+            self._own.discard(process_id)
+            self._awaited.pop(process_id, None)
+            self._retry_at.pop(process_id, None)
 
 
 @contextmanager
@@ -535,63 +554,12 @@ def _run_client(launch: Launch, failure: str, *, hint: str) -> str:
     return result.stdout.decode("utf-8", "replace").strip()
 
 
-def _start_supervisor(spec: dict[str, Any]) -> Identity:
-    """Start a supervisor with its program; raise `NotFound` if the program cannot be started."""
-    command = [sys.executable, "-I", "-S", supervisor.__file__]
-    # Without the variables of the gateway: a program can read those of its parent in /proc.
-    child = subprocess.Popen(  # noqa: S603 — our own program
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/",
-        env={"PATH": os.defpath},
-    )  # fmt: skip
-    try:
-        output, _ = child.communicate(json.dumps(spec).encode(), timeout=_START_SECONDS)
-        reply = json.loads(output)
-    except (subprocess.TimeoutExpired, ValueError) as problem:
-        child.kill()
-        child.communicate()
-        raise IllegalMove("The program could not be started.", hint="Try again.") from problem
-    if "problem" in reply:
-        name = reply.get("file") or spec["argv"][0]
-        raise NotFound(f"{name!r} cannot be started: {reply['problem']}.")
-    return Identity(**reply)
-
-
-def _send_requests(process: Process, requests: list[dict[str, Any]]) -> None:
-    """Send requests to a supervisor; each is written whole or not at all."""
-    try:
-        pipe = os.open(os.path.join(process.folder, supervisor.INPUT), os.O_WRONLY | os.O_NONBLOCK)
-    except OSError as problem:
-        raise IllegalMove(f"{process.id} does not read any more: it has ended.") from problem
-    try:
-        for number, request in enumerate(requests):
-            # The limit restarts with each request: a long input may take long while it progresses.
-            until = time.monotonic() + _INPUT_SECONDS
-            line = json.dumps(request).encode() + b"\n"
-            while not _has_written(pipe, line):
-                if time.monotonic() > until:
-                    raise IllegalMove(
-                        f"{process.id} does not read: {number} of {len(requests)} parts were sent.",
-                        hint="Check its output; it may be waiting for something else.",
-                    )
-                time.sleep(_POLL_SECONDS)
-    finally:
-        os.close(pipe)
-
-
-def _has_written(pipe: int, line: bytes) -> bool:
-    """Write a line to a pipe; return False if the pipe is full."""
-    try:
-        os.write(pipe, line)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _output(process: Process) -> OutputFiles:
+def _output_of(process: Process) -> OutputFiles:
     return OutputFiles(process.folder, is_final=not process.is_alive)
 
 
-def _interval(seconds: float | None) -> timedelta | None:
+def _check_interval(seconds: float | None) -> timedelta | None:
+    """Return the interval between notices of new output, or None; raise `ConfigError`."""
     if seconds is None:
         return None
     if not 0 < seconds <= 86_400:
@@ -604,6 +572,7 @@ def _interval(seconds: float | None) -> timedelta | None:
 
 
 def _validate_size(size: tuple[int, int]) -> tuple[int, int]:
+    """Return the rows and columns of a terminal; raise `ConfigError` if they are not valid."""
     if not all(0 < number < 10_000 for number in size):
         raise ConfigError(
             f"Invalid terminal size: {size!r}.",
