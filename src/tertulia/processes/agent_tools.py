@@ -149,8 +149,8 @@ class _ProcessTools:
         )
 
     async def _wait_in_foreground(self, process: Process, seconds: float) -> str:
+        """Wait for a program, kill it if it takes too long, and remove it; return its output."""
         allowed, note = self._registry.clamp_wait(seconds)
-        removal_error = ""
         try:
             status = await self._wait(process.id, allowed, "")
             is_late = status.process.is_alive
@@ -160,10 +160,12 @@ class _ProcessTools:
         finally:
             # The caller has the output, or is gone: nobody will read it again.
             removal_error = await asyncio.shield(asyncio.to_thread(self._remove, process.id))
-        late = f"It was ended after {allowed:g} seconds; run longer commands in the background."
-        notes = (note, late) if is_late else (status.note,)
-        notes = tuple(filter(None, (*notes, removal_error)))
-        return _format_status(status._replace(note=" ".join(notes)))
+        timeout_note = (
+            f"It was ended after {allowed:g} seconds; run longer commands in the background."
+        )
+        notes = [note, timeout_note] if is_late else [status.note]
+        text = " ".join(filter(None, [*notes, removal_error]))
+        return _format_status(status._replace(note=text))
 
     def _remove(self, process_id: str) -> str:
         """Remove a program; return the error as text, so that its output is not lost with it."""
@@ -185,9 +187,11 @@ class _ProcessTools:
             seconds, note = self._registry.clamp_wait(arguments.get("timeout"))
             await asyncio.to_thread(self._registry.get, arguments["id"], key=self._key)
             return _format_status(await self._wait(arguments["id"], seconds, note))
-        return await asyncio.to_thread(self._run_action, action, arguments["id"], arguments)
+        return await asyncio.to_thread(
+            self._run_blocking_action, action, arguments["id"], arguments
+        )
 
-    def _run_action(self, action: str, process_id: str, arguments: dict[str, Any]) -> str:
+    def _run_blocking_action(self, action: str, process_id: str, arguments: dict[str, Any]) -> str:
         registry, key = self._registry, self._key
         if action == "poll":
             status = registry.poll(process_id, key=key, after=arguments.get("after"))
@@ -205,7 +209,10 @@ class _ProcessTools:
         return "Written."
 
     async def _wait(self, process_id: str, seconds: float, note: str) -> ProcessStatus:
-        """Wait for the end of a program by polling: it can be cancelled and blocks no thread."""
+        """Wait until a program has ended, or `seconds` have passed; return its status.
+
+        By polling: such a wait can be cancelled, and blocks no thread.
+        """
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         with self._registry.without_end_notice(process_id):

@@ -39,7 +39,7 @@ ENDED = "ended.json"
 VARIABLE = "TERTULIA_PROCESS"  # environment variable with the process id, for all descendants
 
 _CHUNK = 65_536
-_MAX_DRAIN = 1024 * 1024  # bytes read after the end at most; no pipe buffer is larger
+_MAX_DRAIN = 1024 * 1024  # bytes read at most after the program has ended; no pipe holds more
 _MAX_PENDING = 65_536  # bytes of input buffered for a program that does not read
 _POLL_SECONDS = 1.0
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
@@ -47,7 +47,7 @@ _DUMPABLE = 4  # PR_SET_DUMPABLE
 
 
 def mark(pid: int) -> str:
-    """Return a mark of the time a process began, or "" if there is no such process.
+    """Return the start mark of a process: when it began, as text; "" if there is no such process.
 
     The mark distinguishes a process from a later one with the same pid. On Linux the time is
     counted from the boot of the machine, so that clock changes do not affect it.

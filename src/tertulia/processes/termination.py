@@ -44,13 +44,13 @@ def terminate(process: Process) -> int:
 
     Descendants that left its process group are included.
     """
-    first = _family(process)
+    first = _find_family(process)
     _signal(first, is_gentle=True)
     until = time.monotonic() + _GRACE_SECONDS
-    while _family(process) and time.monotonic() < until:
+    while _find_family(process) and time.monotonic() < until:
         time.sleep(0.02)
     for _ in range(_KILL_ROUNDS):
-        left = _family(process)
+        left = _find_family(process)
         if not left:
             break
         _signal(left, is_gentle=False)
@@ -67,8 +67,11 @@ def _is_same(pid: int, mark: str) -> bool:
     return pid > 0 and mark != "" and supervisor.mark(pid) == mark
 
 
-def _family(process: Process) -> list[psutil.Process]:
-    """Return the running processes of a program, children before their parents."""
+def _find_family(process: Process) -> list[psutil.Process]:
+    """Return the running processes of a program, children before their parents.
+
+    Raise `ConfigError` if psutil is not installed.
+    """
     try:
         import psutil
     except ImportError as problem:

@@ -71,7 +71,10 @@ def inherited_variables(names: Collection[str]) -> dict[str, str]:
 
 
 def command_words(command: Command) -> list[str]:
-    """Return the words of a command; raise `ConfigError` if it is empty or has a null byte."""
+    """Return a command as words; raise `ConfigError` if it is empty or has a null byte.
+
+    A command line for the shell is one word.
+    """
     words = [command] if isinstance(command, str) else list(command)
     if not words or not words[0].strip() or any("\0" in word for word in words):
         raise ConfigError(

@@ -15,7 +15,7 @@ from tertulia.processes.environments.remote import (
 from tertulia.processes.settings import SshSettings
 
 _CONNECT_SECONDS = 10
-_ALIVE_SECONDS = 15
+_ALIVE_SECONDS = 15  # of silence, after which ssh asks whether the server is still there
 
 
 class SshHost:
@@ -50,6 +50,7 @@ class SshHost:
         )
 
     def _ssh(self, terminal: str) -> list[str]:
+        """Return the command of ssh up to its destination; `terminal` is -T or -tt."""
         options = {
             "BatchMode": "yes",
             "StrictHostKeyChecking": "yes",
