@@ -15,9 +15,9 @@ from tertulia.errors import ConfigError
 from tertulia.records.iterate import Selection
 from tertulia.transfer.archive import Manifest, restore, write_archive
 from tertulia.transfer.exporters.export import Document, ExportReport, document, export_to
-from tertulia.transfer.importers.importer import Progress
 from tertulia.transfer.importers.report import Problem, Report
 from tertulia.transfer.move import MoveReport, move
+from tertulia.transfer.progress_callback import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -36,7 +36,8 @@ from tertulia.storage import statements, tables
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.tables import TABLES, Table
 from tertulia.store import Store
-from tertulia.transfer.atomic_file import Progress, new_file
+from tertulia.transfer.atomic_file import new_file
+from tertulia.transfer.progress_callback import Progress
 from tertulia.version import __version__
 
 FORMAT = "tertulia-archive"
@@ -45,12 +46,14 @@ MANIFEST = "manifest.json"
 
 # The time of every ZIP entry: the earliest ZIP allows. The real time is in the manifest.
 _ENTRY_TIME = (1980, 1, 1, 0, 0, 0)
-_LEVEL = 6
-_ROWS = 200
+_COMPRESSION_LEVEL = 6
+# At most this many rows are inserted by one call when an archive is restored.
+_ROWS_PER_INSERT = 200
 # No database stores a longer text, so an archive of ours has no longer line.
 _LONGEST_LINE = 2**30 * 3 // 2
 _LARGEST_MANIFEST = 2**24
-_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+# The exceptions by which `zipfile` says that a file is damaged or uses what it does not support.
+_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -100,9 +103,13 @@ def write_archive(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Manifest:
-    """Write one consistent state of a store to a new file, while the store is in use."""
+    """Write one consistent state of a store to a new file, and return the manifest.
+
+    The store may be in use. Raise `ConfigError` if the file exists and `force` is not set, and
+    `StoreError` if it cannot be written.
+    """
     with new_file(path, force=force) as partial:
-        # After a lost connection the function runs again and rewrites the file from the start.
+        # `read` repeats its function after a lost connection; it then rewrites the whole file.
         return store.context.read(lambda tx: _write_zip(tx, partial, _now(store), progress))
 
 
@@ -133,7 +140,9 @@ def _write_table(
     with _entry(archive, f"{table.name}.jsonl") as stream:
         for rows in table.pages(tx):
             for row in rows:
-                line = _encode(dict(zip(table.columns, map(_plain, row), strict=True))) + b"\n"
+                line = (
+                    _encode(dict(zip(table.columns, map(_to_json_value, row), strict=True))) + b"\n"
+                )
                 digest.update(line)
                 size += len(line)
                 stream.write(line)
@@ -146,11 +155,11 @@ def _entry(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
     info = zipfile.ZipInfo(name, _ENTRY_TIME)
     info.compress_type = zipfile.ZIP_DEFLATED
     info.external_attr = 0o600 << 16
-    info._compresslevel = _LEVEL  # type: ignore[attr-defined]
+    info._compresslevel = _COMPRESSION_LEVEL  # type: ignore[attr-defined]
     return archive.open(info, "w", force_zip64=True)
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     """Return a value that JSON can represent: bytes become base64."""
     if isinstance(value, bytes | memoryview):
         return {"base64": base64.b64encode(value).decode()}
@@ -161,7 +170,11 @@ def _plain(value: Any) -> Any:
 
 
 def read_manifest(path: str | os.PathLike[str]) -> Manifest:
-    """Return the manifest of an archive; raise if this version cannot restore it."""
+    """Return the manifest of an archive.
+
+    Raise `NotFound` if there is no such file, `NotAStore` if it is not an archive, `StoreCorrupt`
+    if it is damaged, and `SchemaMismatch` if only a newer version can restore it.
+    """
     with _open_archive(path) as archive:
         return _read_manifest(archive, os.fspath(path))
 
@@ -175,7 +188,8 @@ def restore(
 ) -> Manifest:
     """Fill an empty store from an archive: all of it, or nothing if anything is wrong.
 
-    A dry run reads and checks the whole archive and writes nothing.
+    A dry run reads and checks the whole archive and writes nothing. Raise `IllegalMove` if the
+    store is not empty, else as `read_manifest` does.
     """
     name = os.fspath(path)
 
@@ -193,7 +207,7 @@ def restore(
 
 
 def check(path: str | os.PathLike[str], *, progress: Progress | None = None) -> Manifest:
-    """Read the whole archive and compare it with its manifest; raise if they differ."""
+    """Read the whole archive and return its manifest; raise `StoreCorrupt` if they differ."""
     return _restore_rows(os.fspath(path), lambda table, rows: None, progress, None)
 
 
@@ -203,6 +217,7 @@ def _restore_rows(
     progress: Progress | None,
     tx: Transaction | None,
 ) -> Manifest:
+    """Pass every page of rows to `put`; then complete the copy in `tx`, if there is one."""
     with _open_archive(path) as archive:
         manifest = _read_manifest(archive, path)
         step = _counter(progress, lambda: manifest.total)
@@ -229,7 +244,7 @@ def _read_rows(
         size += len(line)
         count += 1
         rows.append(_row(line, order, part, path, count))
-        if len(rows) >= min(_ROWS, table.page):
+        if len(rows) >= min(_ROWS_PER_INSERT, table.page):
             yield rows
             rows = []
     if rows:
@@ -251,7 +266,7 @@ def _lines(archive: zipfile.ZipFile, path: str, part: Part) -> Iterator[bytes]:
                 yield line
     except KeyError as problem:
         raise damaged(path, f"{part.file} is missing") from problem
-    except _BROKEN as problem:
+    except _ZIP_ERRORS as problem:
         raise damaged(path, f"{part.file}, after line {number}: {problem}") from problem
 
 
@@ -260,7 +275,7 @@ def _row(
 ) -> tuple[Any, ...]:
     try:
         fields = msgspec.json.decode(line, type=dict[str, Any])
-        values = {name: _value(fields[name]) for name in part.columns}
+        values = {name: _from_json_value(fields[name]) for name in part.columns}
         return tuple(values.get(name, new) for name, new in order)
     except KeyError as problem:
         raise damaged(path, f"{part.file}, line {number}: no column {problem}") from problem
@@ -268,7 +283,8 @@ def _row(
         raise damaged(path, f"{part.file}, line {number}: {problem}") from problem
 
 
-def _value(value: Any) -> Any:
+def _from_json_value(value: Any) -> Any:
+    """Return the value that `_to_json_value` encoded; raise ValueError for anything else."""
     if isinstance(value, dict):
         return base64.b64decode(value["base64"], validate=True)
     if value is None or isinstance(value, str | int):
@@ -295,7 +311,7 @@ def _open_archive(path: str | os.PathLike[str]) -> Iterator[zipfile.ZipFile]:
 def _open_zip(file: IO[bytes], name: str) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(file)
-    except (*_BROKEN, ValueError) as problem:
+    except (*_ZIP_ERRORS, ValueError) as problem:
         file.seek(0)
         if file.read(4) == b"PK\x03\x04":
             raise damaged(name, f"its end is missing or broken ({problem})") from problem
@@ -309,7 +325,7 @@ def _read_manifest(archive: zipfile.ZipFile, path: str) -> Manifest:
         text = archive.read(MANIFEST)
     except KeyError as problem:
         raise _not_an_archive(path) from problem
-    except _BROKEN as problem:
+    except _ZIP_ERRORS as problem:
         raise damaged(path, f"{MANIFEST}: {problem}") from problem
     try:
         fields = msgspec.json.decode(text, type=dict[str, Any])

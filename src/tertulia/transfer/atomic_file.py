@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from tertulia.errors import ConfigError, StoreError
 from tertulia.private_files import make_private_folder
-
-Progress = Callable[[int, int], None]
 
 
 @contextlib.contextmanager
@@ -27,9 +25,9 @@ def new_file(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[s
             hint="Name a new file, or give --force.",
             field="path",
         )
-    partial = ""
+    partial = ""  # set once the temporary file exists
     try:
-        # A unique name, so that no other file is overwritten meanwhile.
+        # A unique name, so that two writers of the same file do not share a partial file.
         folder = os.path.dirname(os.path.abspath(target))
         handle, partial = tempfile.mkstemp(prefix=".tertulia-", dir=folder)
         os.close(handle)

@@ -22,7 +22,7 @@ from tertulia.storage import installation, tables
 from tertulia.storage.base import Database, Row, Transaction
 from tertulia.storage.connect import open_database, public_name
 from tertulia.storage.tables import TABLES, Key, Table
-from tertulia.transfer.atomic_file import Progress
+from tertulia.transfer.progress_callback import Progress
 
 MOVING = "moving"  # set in an incomplete target: a hash of the secret of the store it comes from
 MOVED_TO = "moved_to"  # set in a source that was moved: where its conversations are
@@ -156,9 +156,10 @@ class _Move:
         return {table.name: self._copy_table(table, read, is_last) for table in TABLES}
 
     def _copy_table(self, table: Table, read: Reader, is_last: bool) -> TableSum:
-        """Copy the pages that differ.
+        """Copy the pages that differ, and return the sum of the old table.
 
-        All of them are deleted before any is written: two rows may have swapped unique values.
+        All differing pages are deleted before any is written: two rows may have swapped unique
+        values.
         """
         summing = _RunningSum()
         different: list[tuple[Key, Key]] = []

@@ -28,9 +28,10 @@ from tertulia.records import iterate
 from tertulia.records.iterate import Selection
 from tertulia.store import Store
 from tertulia.transfer import archive
-from tertulia.transfer.atomic_file import Progress, new_file, new_folder
+from tertulia.transfer.atomic_file import new_file, new_folder
 from tertulia.transfer.exporters import nanobot, page
 from tertulia.transfer.exporters.redaction import Redaction
+from tertulia.transfer.progress_callback import Progress
 
 Form = Literal["jsonl", "json", "nanobot", "markdown", "html"]
 
@@ -88,6 +89,7 @@ class Document:
             stream.write("\n")
 
     def _read(self) -> Iterator[Message]:
+        """Yield the messages of the session, and count them."""
         for message in iterate.messages(self._store.context, self._session.id):
             self.messages += 1
             yield message
@@ -143,7 +145,12 @@ class Document:
 def document(
     store: Store, session_id: str, form: Form = "jsonl", *, redact: bool | None = None
 ) -> Document:
-    """Return one session in one format; `redact` defaults to the store's setting."""
+    """Return one session in one format; `redact` defaults to the store's setting.
+
+    Raise `ConfigError` for an unknown format or one that cannot be redacted, and `NotFound` if
+    there is no such session.
+    """
+    _require_form(form)
     is_redacted = _is_redacted(store, form, redact)
     return Document(store, store.sessions.require(session_id), form, redact=is_redacted)
 
@@ -160,8 +167,10 @@ def export_to(
 ) -> ExportReport:
     """Write sessions to a new folder, a file each; an archive is one file with the whole store.
 
-    Raise `ConfigError` for an unknown format, or for options the format does not allow.
+    Raise `ConfigError` for an unknown format, for options the format does not allow, or if the
+    target exists and `force` is not set; `StoreError` if it cannot be written.
     """
+    _require_form(form)
     selection = selection or Selection()
     is_redacted = _is_redacted(store, form, redact)
     target = os.fspath(path)
@@ -204,9 +213,9 @@ class _ExportFolder(NamedTuple):
     ) -> Iterator[tuple[str, str, str]]:
         """Write one session after the other; yield file, name and description for the contents."""
         total = self.store.sessions.count() if progress else 0
-        names: set[str] = set()
+        used_names: set[str] = set()
         for session in sessions:
-            file, key = self._file_and_key(session, names)
+            file, key = self._file_and_key(session, used_names)
             messages = self._write_session(session, file, key)
             if messages is None:
                 continue
@@ -219,26 +228,27 @@ class _ExportFolder(NamedTuple):
             about = f"{format.session_state(session)}, {messages} messages, last active {stamp}"
             yield file, display_line(redaction.name(format.session_name(session)), 120), about
 
-    def _file_and_key(self, session: Session, names: set[str]) -> tuple[str, str]:
+    def _file_and_key(self, session: Session, used_names: set[str]) -> tuple[str, str]:
+        """Return a file name that is not used yet, and the key that nanobot finds it by."""
         if self.form != "nanobot":
             return f"{session.id}.{ENDINGS[self.form]}", ""
         key = nanobot.key_of(session)
-        if nanobot.file_name(key) in names:
+        if nanobot.file_name(key) in used_names:
             key = f"{key}#{session.id}"
         if nanobot.is_too_long(key):
             key = f"{session.origin.platform[:32]}:#{session.id}"
-        names.add(nanobot.file_name(key))
+        used_names.add(nanobot.file_name(key))
         return nanobot.file_name(key), key
 
     def _write_session(self, session: Session, file: str, key: str) -> int | None:
         """Return the number of messages written; None if the session was deleted meanwhile."""
-        lines = Document(self.store, session, self.form, redact=self.redact, key=key)
+        session_file = Document(self.store, session, self.form, redact=self.redact, key=key)
         try:
             with new_file(os.path.join(self.path, file), force=self.force) as partial:
-                _write_lines(partial, iter(lines))
+                _write_lines(partial, iter(session_file))
         except NotFound:
             return None
-        return lines.messages
+        return session_file.messages
 
     def _write_contents(self, entries: Iterator[tuple[str, str, str]]) -> None:
         from tertulia.transfer.exporters import html, markdown
@@ -257,13 +267,17 @@ def _write_lines(path: str, lines: Iterator[str]) -> None:
             file.write("\n")
 
 
-def _is_redacted(store: Store, form: str, redact: bool | None) -> bool:
+def _require_form(form: str) -> None:
     if form not in (*FORMS, ARCHIVE):
         raise ConfigError(
             f"Unknown export format {form!r}.",
             hint=f"Allowed: {', '.join((*FORMS, ARCHIVE))}.",
             field="form",
         )
+
+
+def _is_redacted(store: Store, form: str, redact: bool | None) -> bool:
+    """Return whether to redact; raise `ConfigError` if the format cannot be redacted."""
     if form not in _WITH_REAL_IDS:
         return store.settings.redact_pii if redact is None else redact
     if redact:

@@ -25,9 +25,9 @@ _STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode(
 _POLICY = f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; img-src data:; base-uri 'none'"
 _SIDES = {USER: "person", ASSISTANT: "agent", TOOL: "tool"}
 _INLINE_CODE = re.compile(r"`([^`\n]+)`")
-# Longer results are collapsed.
-_SHORT = 400
-_PREVIEW = 90
+# Results of tools with more characters are collapsed.
+_LONGEST_OPEN_RESULT = 400
+_PREVIEW_CHARACTERS = 90
 
 
 def html_lines(page: SessionPage) -> Iterator[str]:
@@ -103,7 +103,7 @@ def _block(block: PageBlock) -> str:
         label = f"<figcaption>{escape(block.label)}</figcaption>" if block.label else ""
         return f'<figure class="code">{label}<pre><code>{escape(block.text)}</code></pre></figure>'
     label = f"→ {block.label}" if block.kind == "call" else block.kind
-    is_open = block.kind == "result" and len(block.text) <= _SHORT
+    is_open = block.kind == "result" and len(block.text) <= _LONGEST_OPEN_RESULT
     return _details(block.kind, label, block.text, is_open=is_open)
 
 
@@ -119,7 +119,7 @@ def _inline_code(text: str) -> str:
 
 
 def _details(name: str, label: str, text: str, *, is_open: bool) -> str:
-    preview = one_line(text[: 4 * _PREVIEW], _PREVIEW)
+    preview = one_line(text[: 4 * _PREVIEW_CHARACTERS], _PREVIEW_CHARACTERS)
     state = " open" if is_open else ""
     return (
         f'<details class="{name}"{state}><summary><span>{escape(label)}</span> '

@@ -28,7 +28,7 @@ def markdown_lines(page: SessionPage) -> Iterator[str]:
     yield ""
     for label, value in page.facts:
         yield f"- {label}: {_name(value)}"
-    # Not the numbers of the store: those have gaps, where messages were taken back.
+    # Count here: the numbers of the store have gaps where messages were undone.
     for number, entry in enumerate(page.entries, 1):
         yield ""
         yield from _entry(number, entry, page)

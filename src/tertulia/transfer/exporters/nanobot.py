@@ -21,15 +21,15 @@ from tertulia.core.message import COMMAND, DELIVERY, INTERNAL, SUMMARY, Message
 from tertulia.core.session import Session
 from tertulia.core.source import LOCAL
 from tertulia.core.text.display_safe import display_json
+from tertulia.records.imports import IMPORTED
 from tertulia.records.iterate import SessionSummary
 
 # nanobot's prefix for a topic or thread id in a key; other platforms have none.
 _THREADS = {"telegram": "topic:", "discord": "thread:"}
+# nanobot's mark in messages that are not part of the conversation itself.
 _MARKS = {COMMAND: "_command", DELIVERY: "_channel_delivery", INTERNAL: "_hidden_history"}
 # Common file systems allow file names of at most 255 bytes.
 _LONGEST_NAME = 240
-# The metadata field in which an imported session records its origin.
-_IMPORTED = "imported"
 
 
 def key_of(session: Session) -> str:
@@ -77,7 +77,7 @@ def nanobot_lines(
 
 def _imported_key(session: Session) -> str | None:
     """Return the key that nanobot gave the session, if it was imported from there."""
-    imported = session.metadata.get(_IMPORTED)
+    imported = session.metadata.get(IMPORTED)
     if not isinstance(imported, Mapping) or imported.get("from") != "nanobot":
         return None
     key = imported.get("key")
@@ -103,7 +103,7 @@ def _is_per_person(session: Session) -> bool:
 
 
 def _metadata(session: Session, summary: SessionSummary | None, zone: tzinfo) -> dict[str, Any]:
-    metadata = {name: value for name, value in session.metadata.items() if name != _IMPORTED}
+    metadata = {name: value for name, value in session.metadata.items() if name != IMPORTED}
     if session.title:
         metadata["title"] = session.title
     if summary is not None:

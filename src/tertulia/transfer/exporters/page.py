@@ -21,14 +21,17 @@ from tertulia.transfer.exporters.redaction import Redaction
 
 Kind = Literal["words", "code", "thought", "call", "result", "media"]
 
-_NAME = 80
+_LONGEST_NAME = 80
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([^`\n]*)$")
 # The only addresses a page may show as an image: nothing is fetched, and no script can run.
 _INLINE_IMAGE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}")
 
 
 class PageBlock(NamedTuple):
-    """A part of a message. `label` is the language of code, or the name of the called tool."""
+    """A part of a message.
+
+    `label` is the language of code, or the name of the called tool; `picture` a data address.
+    """
 
     kind: Kind
     text: str
@@ -87,7 +90,7 @@ def _platform(session: Session) -> str:
 
 def _entry(message: Message, redaction: Redaction) -> PageEntry:
     blocks = list(_blocks(message, redaction))
-    speaker = display_line(_speaker(message, redaction), _NAME)
+    speaker = display_line(_speaker(message, redaction), _LONGEST_NAME)
     return PageEntry(message.seq, message.role, speaker, message.kind, message.at, blocks)
 
 
@@ -185,7 +188,7 @@ def _call(call: Any, redaction: Redaction) -> PageBlock:
     if not isinstance(arguments, str):
         arguments = display_json(arguments, indent=None)
     return PageBlock(
-        "call", redaction.text(arguments), display_line(str(function.get("name")), _NAME)
+        "call", redaction.text(arguments), display_line(str(function.get("name")), _LONGEST_NAME)
     )
 
 
