@@ -16,7 +16,7 @@ from tests.transfer.foreign_folders import SETTINGS
 
 
 def main(where: str, kind: Any, folder: str, moment: str, number: int) -> None:
-    importer._MESSAGES, importer._SESSIONS = 7, 3  # many small commits
+    importer._BATCH_MESSAGES, importer._BATCH_SESSIONS = 7, 3  # many small commits
     left = number
 
     def die() -> None:

@@ -32,7 +32,7 @@ def test_next_import_adds_new_messages(store: Store, folder: Path) -> None:
 def test_concurrent_imports_store_once(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importer, "_MESSAGES", 5)
+    monkeypatch.setattr(importer, "_BATCH_MESSAGES", 5)
     folder = planted("nanobothead_migrated", tmp_path)
     others: list[Report] = []
 
@@ -100,6 +100,22 @@ def test_policy_uses_the_imported_activity(store: Store, folder: Path) -> None:
     new = store.sessions.open(Source("telegram", "42"))
     assert new.id != old.id
     assert store.sessions.require(old.id).end_reason in ("idle", "daily")
+
+
+def test_metadata_nested_too_deeply_stops_no_import(store: Store, folder: Path) -> None:
+    deep: Any = []
+    for _ in range(200):
+        deep = [deep]
+    write(
+        folder / "telegram_1.jsonl", {**HEAD, "key": "telegram:1", "metadata": {"x": deep}}, HELLO
+    )
+    write(folder / "telegram_42.jsonl", HEAD, HELLO)
+    report = import_from(store, "nanobot", folder.parent)
+    assert (report.sessions, report.messages) == (2, 2)
+    assert kinds(report) == {"metadata_not_storable"}
+    origins = [session.metadata["imported"]["key"] for session in all_sessions(store)]
+    assert sorted(origins) == ["telegram:1", "telegram:42"]
+    assert import_from(store, "nanobot", folder.parent).skipped == 2
 
 
 def test_deleted_session_can_be_imported_again(store: Store, folder: Path) -> None:

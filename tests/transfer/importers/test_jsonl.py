@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ import tertulia
 from tertulia import Store
 from tertulia.transfer import import_from
 from tests.transfer.foreign_folders import SETTINGS, all_sessions
+from tests.transfer.importers.unprivileged import file_modes_obeyed
 
 TALK: list[dict[str, Any]] = [
     {"role": "user", "content": "hello", "timestamp": "2026-03-01T10:00:00Z", "mood": {"x": 1}},
@@ -52,6 +54,23 @@ def test_files_of_the_same_name_are_separate_sessions(store: Store, tmp_path: Pa
     write(tmp_path / "in/c.txt", TALK)
     assert import_from(store, "jsonl", tmp_path / "in").sessions == 2
     assert len({session.key for session in all_sessions(store)}) == 2
+
+
+def test_unreadable_file_is_no_session(store: Store, tmp_path: Path) -> None:
+    path = write(tmp_path / "in/trip.jsonl", TALK)
+    path.chmod(0)
+    with file_modes_obeyed():
+        report = import_from(store, "jsonl", path.parent)
+    assert (report.sessions, [problem.kind for problem in report.problems]) == (0, ["unreadable"])
+    path.chmod(0o600)
+    assert import_from(store, "jsonl", path.parent).sessions == 1
+    assert len(all_sessions(store)) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a file that fails while it is read")
+def test_read_error_is_reported(store: Store) -> None:
+    report = import_from(store, "jsonl", "/proc/self/mem")
+    assert (report.sessions, [problem.kind for problem in report.problems]) == (0, ["unreadable"])
 
 
 def test_conversation_on_one_line_is_imported(store: Store, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import tertulia
 from tertulia import Session, Store
 from tertulia.transfer import import_from
 from tests.transfer.foreign_folders import SETTINGS, all_sessions, dump, print_of
+from tests.transfer.importers.unprivileged import file_modes_obeyed
 
 ONE, TWO = "b7300bff-a214-4c11-97ae-eab26883c67a", "0c1d8c1e-5b1f-4a53-9d1c-1f4f6f1f0a01"
 GROUP = "agent:main:telegram:group:-1005550100001"
@@ -281,6 +282,20 @@ def test_database_gives_the_same_as_files(
     before = dump(store)
     assert import_from(store, "openclaw", home).skipped == 2
     assert dump(store) == before
+
+
+@pytest.mark.parametrize("name", ["sessions.json", f"{ONE}.jsonl"])
+def test_unreadable_files_store_nothing(
+    store: Store, home: Path, sessions: Path, name: str
+) -> None:
+    (sessions / name).chmod(0)
+    with file_modes_obeyed():
+        report = import_from(store, "openclaw", home)
+    assert (report.sessions, store.sessions.count()) == (0, 0)
+    assert {problem.kind for problem in report.problems} == {"unreadable"}
+    (sessions / name).chmod(0o600)
+    assert import_from(store, "openclaw", home).sessions == 1
+    assert only(store).ended_at is None
 
 
 def test_folder_of_one_agent_is_imported(store: Store, home: Path, sessions: Path) -> None:

@@ -61,6 +61,14 @@ def test_cut_index_gives_a_prefix_of_its_entries(
     assert entries[:-1] == whole[: max(len(entries) - 1, 0)]
 
 
+@pytest.mark.parametrize("depth", [600, 100_000])
+def test_deeply_nested_index_is_reported(tmp_path: Path, depth: int) -> None:
+    content = b'{"a": 1, "b": ' + b"[" * depth + b"]" * depth + b"}"
+    entries, kinds = read(tmp_path, content)
+    assert entries[0] == ("a", 1)
+    assert kinds == ["index_invalid_json"]
+
+
 def test_json_column_is_decoded_if_it_is_json() -> None:
     assert json_of('{"a": 1}') == {"a": 1}
     assert json_of("null") is None

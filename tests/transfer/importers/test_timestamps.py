@@ -62,3 +62,12 @@ def test_session_id_begins_with_its_time() -> None:
     zone = ZoneInfo("Europe/Madrid")
     assert time_in_session_id("20260328_130000_59532831", zone) == NOON
     assert time_in_session_id("no_time_at_all", zone) is None
+
+
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
+def test_session_id_with_an_impossible_year_has_no_time(zone: str) -> None:
+    assert time_in_session_id("00010101_000000_59532831", ZoneInfo(zone)) is None
+    assert time_in_session_id("99991231_235959_59532831", ZoneInfo(zone)) in (
+        None,
+        253_402_268_399_000_000,
+    )

@@ -47,12 +47,12 @@ PLATFORMS = frozenset(
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*")
 _LONGEST_ID = 128
-_VERSIONS = "schema_version"
-_NESTED = "\x00json:"  # the mark Hermes puts before content that is a list of parts
+_VERSION_TABLE = "schema_version"
+_PARTS_MARK = "\x00json:"  # the mark Hermes puts before content that is a list of parts
 _JSON_COLUMNS = ("tool_calls", "reasoning_details", "codex_reasoning_items", "codex_message_items")
-_ENTRY_TIMES = ("created_at", "updated_at")
+_ENTRY_TIME_FIELDS = ("created_at", "updated_at")
 _POSITION_COLUMNS = ("id", "session_id", "active", "compacted")
-_TOKENS = {
+_TOKEN_COLUMNS = {
     "input": "input_tokens",
     "output": "output_tokens",
     "cache_read": "cache_read_tokens",
@@ -98,7 +98,7 @@ class Hermes(Reader):
     def sessions(self) -> Iterator[ForeignSession]:
         """Yield every session, from the files and from the database.
 
-        Nothing if the index cannot be opened now: without it, no session would have its key.
+        Yield nothing if the index cannot be opened now: without it no session would get its key.
         """
         if self._folder.is_unreadable(self._index_file):
             return
@@ -127,12 +127,12 @@ class Hermes(Reader):
         self, files: Mapping[str, str], copy: SqliteCopy | None
     ) -> list[_HermesSession]:
         rows = {} if copy is None else _sessions_by_id(copy)
-        counts = set() if copy is None else _with_messages(copy)
-        routes, keys_of = self._routing(files, copy, rows, counts)
-        models = {} if copy is None else _models(copy)
-        ids = sorted({*rows, *counts, *files, *keys_of})
-        kinds = _parents(rows, set(ids), self._findings)
-        self._report_database(copy, rows, counts)
+        with_messages = set() if copy is None else _ids_with_messages(copy)
+        routes, keys_of = self._read_routing(files, copy, {*rows, *with_messages})
+        models = {} if copy is None else _model_usage_by_session(copy)
+        ids = sorted({*rows, *with_messages, *files, *keys_of})
+        parents = _parents(rows, set(ids), self._findings)
+        self._report_database(copy, rows, with_messages)
         stored_sessions = []
         for session_id in ids:
             row = rows.get(session_id)
@@ -143,21 +143,22 @@ class Hermes(Reader):
             file = files.get(session_id)
             stored = _HermesSession(
                 session_id, key, entry, row, file,
-                self._is_longer_in_database(session_id, file, copy, counts), self._index_file,
+                self._is_longer_in_database(session_id, file, copy, with_messages),
+                self._index_file,
                 models=tuple(models.get(session_id, ())),
             )  # fmt: skip
-            if session_id in kinds:
-                parent, kind = kinds[session_id]
+            if session_id in parents:
+                parent, kind = parents[session_id]
                 stored = stored._replace(parent=parent, parent_kind=kind)
             if file is None or not self._folder.refuses(file):
                 stored_sessions.append(stored)
         return stored_sessions
 
     def _is_longer_in_database(
-        self, session_id: str, file: str | None, copy: SqliteCopy | None, counts: set[str]
+        self, session_id: str, file: str | None, copy: SqliteCopy | None, with_messages: set[str]
     ) -> bool:
-        """Return whether the database has more messages of a session than its transcript file."""
-        if copy is None or session_id not in counts:
+        """Return whether the database has no fewer messages of a session than its transcript."""
+        if copy is None or session_id not in with_messages:
             return file is None and copy is not None
         if file is None or not self._folder.is_file(file):
             return True
@@ -168,10 +169,10 @@ class Hermes(Reader):
         return in_database >= in_file
 
     def _report_database(
-        self, copy: SqliteCopy | None, rows: Mapping[str, Fields], counts: set[str]
+        self, copy: SqliteCopy | None, rows: Mapping[str, Fields], with_messages: set[str]
     ) -> None:
         """Report a database that is newer than this reader, and messages without a session."""
-        versions = [] if copy is None else [row.get("version") for row in copy.rows(_VERSIONS)]
+        versions = [] if copy is None else [row.get("version") for row in copy.rows(_VERSION_TABLE)]
         newest = max((version for version in versions if type(version) is int), default=0)
         if newest > KNOWN_SCHEMA:
             detail = (
@@ -179,23 +180,18 @@ class Hermes(Reader):
                 "columns that this version does not know are only in the metadata"
             )
             self._findings.add(DATABASE, None, "newer_schema", detail)
-        for session_id in sorted(counts - rows.keys()):
+        for session_id in sorted(with_messages - rows.keys()):
             detail = f"the table sessions has no row for the messages of session {session_id}"
             self._findings.add(DATABASE, None, "session_row_missing", detail)
 
     # -- which session is current
 
-    def _routing(
-        self,
-        files: Mapping[str, str],
-        copy: SqliteCopy | None,
-        rows: Mapping[str, Fields],
-        counts: set[str],
+    def _read_routing(
+        self, files: Mapping[str, str], copy: SqliteCopy | None, in_database: set[str]
     ) -> tuple[dict[str, Fields], dict[str, str]]:
         """Return the index entry of each key, and the key of each session that has one."""
         routes: dict[str, Fields] = {}
         keys_of: dict[str, str] = {}
-        in_database = {*rows, *counts}
         for key, entry in self._entries(copy):
             session_id = self._session_id_of(key, entry, files, in_database)
             if session_id is None:
@@ -261,18 +257,13 @@ class Hermes(Reader):
             self._findings.add(file, None, "index_key_mismatch", detail)
         if not has_any and (self._folder.exists(transcript) or self._is_database_unread):
             return None  # a link, or a file that cannot be read now: already reported
-        if not has_any and (not is_named or self._was_used(entry)):
+        if not has_any and (not is_named or _was_used(entry)):
             missing = transcript if is_named else file
             if is_named and self._folder.is_file(DATABASE):
                 missing = DATABASE
             detail = f"the transcript of {key} is missing"
             self._findings.add(missing, None, "transcript_missing", detail)
         return session_id if has_any or is_named else None
-
-    def _was_used(self, entry: Fields) -> bool:
-        return entry.get("created_at") != entry.get("updated_at") or any(
-            model.count(entry.get(name)) for name in ("total_tokens", "last_prompt_tokens")
-        )
 
     # -- one session
 
@@ -287,7 +278,7 @@ class Hermes(Reader):
                 sources[stored.key] = source
         for stored in stored_sessions:
             if stored.key and stored.key not in sources:
-                sources[stored.key] = self._source(stored, None)
+                sources[stored.key] = self._guess_source(stored, None)
         current = [stored.key for stored in stored_sessions if stored.key and stored.entry]
         return hermes_keys.imported_keys(sources, current, self._settings)
 
@@ -299,7 +290,7 @@ class Hermes(Reader):
         copy: SqliteCopy | None,
     ) -> ForeignSession:
         transcript = _HermesTranscript(self._folder, self._timestamps, stored, copy)
-        source = self._source(stored, transcript) if origin is None else origin
+        source = self._guess_source(stored, transcript) if origin is None else origin
         self._report_odd_source(stored, source, imported)
         agent = hermes_keys.agent_of(stored.key)
         records = [stored.entry or {}, stored.row or {}]
@@ -337,15 +328,15 @@ class Hermes(Reader):
             )
             self._findings.add(self._index_file, None, "key_without_origin", detail)
 
-    def _source(self, stored: _HermesSession, transcript: _HermesTranscript | None) -> Source:
-        """Return the source of a session whose origin is not recorded."""
+    def _guess_source(self, stored: _HermesSession, transcript: _HermesTranscript | None) -> Source:
+        """Return a source for a session whose origin is not recorded, from its key if possible."""
         entry, row = stored.entry or {}, stored.row or {}
         platform = text(entry.get("platform")) or text(row.get("source"))
         if stored.key is None:
             platform = platform or (transcript.platform() if transcript else None) or model.UNKNOWN
             user = row.get("user_id")
             return model.unknown_source(platform, stored.id, user_id=text(user))
-        return _from_key(stored.key, platform)
+        return _source_from_key(stored.key, platform)
 
     def _origin_of(self, stored: _HermesSession) -> Source | None:
         """Return the recorded origin of a session that has a key, or None."""
@@ -356,14 +347,15 @@ class Hermes(Reader):
         parts = stored.key.split(":")
         platform = platform or (parts[2] if len(parts) > 2 else model.UNKNOWN)
         source = model.source_of(entry.get("origin"), platform)
-        origin = self._origin(stored.id, row.get("origin_json"))
+        origin = self._parse_origin(stored.id, row.get("origin_json"))
         source = source or model.source_of(origin, platform)
         if source is None and row.get("chat_id") is not None:
             columns = {**row, "chat_name": row.get("display_name"), "platform": platform}
             source = model.source_of(columns, platform)
         return source
 
-    def _origin(self, session_id: str, column: object) -> object:
+    def _parse_origin(self, session_id: str, column: object) -> object:
+        """Return the JSON value of `sessions.origin_json`; report one that is not an object."""
         origin = json_of(column)
         if column is not None and not isinstance(origin, dict):
             detail = f"session {session_id}: sessions.origin_json is not a JSON object"
@@ -409,10 +401,10 @@ class _HermesTranscript(Reader):
         created = self._timestamps.micros(row.get("started_at")) or self._timestamps.micros(
             entry.get("created_at")
         )
-        named = time_in_session_id(self._stored.id, self._timestamps.zone)
+        id_time = time_in_session_id(self._stored.id, self._timestamps.zone)
         # The time in an id is that of the writer's clock, whose time zone is not recorded; the
         # times in the database are in UTC. In files, both have the same zone.
-        guesses = (first_at, named) if self._stored.in_database else (named, first_at)
+        guesses = (first_at, id_time) if self._stored.in_database else (id_time, first_at)
         return created or next(filter(None, guesses), None) or self._changed_at()
 
     def _changed_at(self) -> int:
@@ -423,12 +415,12 @@ class _HermesTranscript(Reader):
         stored = self._stored
         created = self.created_at(totals.first_at)
         updated = self._updated_at(totals) or created
-        ended_at, reason = self._end(updated)
+        ended_at, reason = self._ended_at_and_reason(updated)
         entry, row = stored.entry or {}, stored.row or {}
         times = {f"sessions.{name}": row.get(name) for name in ("started_at", "ended_at")}
         self._report_times(DATABASE, None, times)
         self._report_times(
-            stored.index_file, None, {name: entry.get(name) for name in _ENTRY_TIMES}
+            stored.index_file, None, {name: entry.get(name) for name in _ENTRY_TIME_FIELDS}
         )
         charges, side = _charges(stored)
         return ImportSummary(
@@ -452,7 +444,7 @@ class _HermesTranscript(Reader):
         entry = self._stored.entry or {}
         return self._timestamps.micros(entry.get("updated_at")) or totals.last_at
 
-    def _end(self, updated: int) -> tuple[int | None, str | None]:
+    def _ended_at_and_reason(self, updated: int) -> tuple[int | None, str | None]:
         row = self._stored.row
         if row is not None and row.get("ended_at") is not None:
             ended = self._timestamps.micros(row["ended_at"]) or updated
@@ -473,7 +465,9 @@ class _HermesTranscript(Reader):
             metadata["entry"] = stored.entry
         if stored.row is not None:
             metadata["row"] = {
-                name: json_of(value) if name in ("model_config", "origin_json") else _plain(value)
+                name: json_of(value)
+                if name in ("model_config", "origin_json")
+                else _decode_blob(value)
                 for name, value in stored.row.items()
                 if value not in (None, "", 0)
             }
@@ -485,7 +479,7 @@ class _HermesTranscript(Reader):
         normaliser = MessageNormaliser(file, self._findings, self._timestamps)
         for line, value in self._folder.lines(file):
             if isinstance(value, dict) and value.get("role") == META:
-                self._note(value)
+                self._keep_meta_row(value)
                 continue
             message = normaliser.message(line, value)
             if message is not None:
@@ -496,7 +490,9 @@ class _HermesTranscript(Reader):
         normaliser = MessageNormaliser(DATABASE, self._findings, self._timestamps)
         for number, row in self._copy.rows_where("messages", "session_id", self._stored.id):
             if row.get("role") == META:
-                self._note({name: _plain(v) for name, v in row.items() if v is not None})
+                self._keep_meta_row(
+                    {name: _decode_blob(v) for name, v in row.items() if v is not None}
+                )
                 continue
             message = normaliser.message(None, self._message(number, row))
             if message is not None:
@@ -515,15 +511,15 @@ class _HermesTranscript(Reader):
                     value if is_invalid(inner) else inner
                 )
             elif name != "observed" or value:
-                message["name" if name == "tool_name" else name] = _plain(value)
+                message["name" if name == "tool_name" else name] = _decode_blob(value)
         return message
 
     def _content(self, number: int, row: Fields) -> Any:
-        content = _plain(row.get("content"))
-        if not isinstance(content, str) or not content.startswith(_NESTED):
+        content = _decode_blob(row.get("content"))
+        if not isinstance(content, str) or not content.startswith(_PARTS_MARK):
             return content
-        parts = self._json(number, "content", content.removeprefix(_NESTED))
-        return content.removeprefix(_NESTED) if is_invalid(parts) else parts
+        parts = self._json(number, "content", content.removeprefix(_PARTS_MARK))
+        return content.removeprefix(_PARTS_MARK) if is_invalid(parts) else parts
 
     def _json(self, number: int, column: str, value: str) -> Any:
         decoded = parse_json(value)
@@ -532,7 +528,7 @@ class _HermesTranscript(Reader):
             self._findings.add(DATABASE, None, "bad_json_column", detail)
         return decoded
 
-    def _note(self, row: Fields) -> None:
+    def _keep_meta_row(self, row: Fields) -> None:
         """Keep a `session_meta` row; equal rows are kept once."""
         meta = {name: value for name, value in row.items() if name not in ("timestamp", "id")}
         if meta not in self._metas:
@@ -543,13 +539,13 @@ def _sessions_by_id(copy: SqliteCopy) -> dict[str, Fields]:
     return {row["id"]: row for row in copy.rows("sessions") if isinstance(row.get("id"), str)}
 
 
-def _with_messages(copy: SqliteCopy) -> set[str]:
+def _ids_with_messages(copy: SqliteCopy) -> set[str]:
     if not copy.columns("messages"):
         return set()
     return {value for value in copy.values("messages", "session_id") if isinstance(value, str)}
 
 
-def _models(copy: SqliteCopy) -> dict[str, list[Fields]]:
+def _model_usage_by_session(copy: SqliteCopy) -> dict[str, list[Fields]]:
     by_session: dict[str, list[Fields]] = {}
     for row in copy.rows("session_model_usage"):
         by_session.setdefault(str(row.get("session_id")), []).append(row)
@@ -566,7 +562,7 @@ def _parents(
     parents = {
         name: parent for name, row in rows.items() if (parent := text(row.get("parent_session_id")))
     }
-    kinds = {}
+    with_kind = {}
     for name in sorted(parents):
         visited = {name}
         ancestor = parents[name]
@@ -581,8 +577,8 @@ def _parents(
         if parents[name] not in ids:
             detail = f"the parent {parents[name]} of session {name} is missing"
             findings.add(DATABASE, None, "parent_missing", detail)
-        kinds[name] = (parents[name], _parent_kind(rows[name], rows.get(parents[name])))
-    return kinds
+        with_kind[name] = (parents[name], _parent_kind(rows[name], rows.get(parents[name])))
+    return with_kind
 
 
 def _parent_kind(row: Fields, parent: Fields | None) -> str:
@@ -633,7 +629,7 @@ def _all_charges(rows: list[Fields], prompt: int | None) -> tuple[Charge, ...]:
 
 
 def _counts(row: Mapping[str, Any]) -> dict[str, int]:
-    return {ours: model.count(row.get(theirs)) for ours, theirs in _TOKENS.items()}
+    return {ours: model.count(row.get(theirs)) for ours, theirs in _TOKEN_COLUMNS.items()}
 
 
 def _role_of(value: object) -> object:
@@ -643,6 +639,13 @@ def _role_of(value: object) -> object:
 def _is_safe(session_id: str) -> bool:
     """Return whether an id is safe as a file name inside the folder."""
     return len(session_id) <= _LONGEST_ID and _SAFE_ID.fullmatch(session_id) is not None
+
+
+def _was_used(entry: Fields) -> bool:
+    """Return whether an index entry shows that somebody spoke, so that a transcript must exist."""
+    return entry.get("created_at") != entry.get("updated_at") or any(
+        model.count(entry.get(name)) for name in ("total_tokens", "last_prompt_tokens")
+    )
 
 
 def _has_details(entry: Fields) -> bool:
@@ -655,7 +658,7 @@ def _fits(key: str, entries: Mapping[str, Fields]) -> bool:
     return source is not None and hermes_keys.fits(key, source)
 
 
-def _from_key(key: str, platform: str | None) -> Source:
+def _source_from_key(key: str, platform: str | None) -> Source:
     """Return the source that a key alone tells; it has no thread and no person, only a chat."""
     parts = key.split(":", 4)
     platform = platform or (parts[2] if len(parts) > 2 else model.UNKNOWN)
@@ -664,5 +667,6 @@ def _from_key(key: str, platform: str | None) -> Source:
     return Source(platform, "".join(parts[4:]), chat_type=parts[3])
 
 
-def _plain(value: Any) -> Any:
+def _decode_blob(value: Any) -> Any:
+    """Return the value of a column; bytes become text, since JSON has no bytes."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from tertulia.core.message import ASSISTANT, TOOL, USER, draft
+from msgspec.structs import replace
+
+from tertulia.core.message import ASSISTANT, TOOL, USER, draft, to_json
 from tertulia.errors import IllegalMove
 from tertulia.records.imports import (
+    IMPORTED,
     ImportBatch,
     ImportedMessage,
     ImportProgress,
@@ -18,13 +20,12 @@ from tertulia.records.imports import (
 from tertulia.transfer.importers.model import ForeignMessage, ForeignSession, Totals
 from tertulia.transfer.importers.report import Findings, PrefixedFindings, Report
 from tertulia.transfer.importers.safe_files import ReadProgress
-
-Progress = Callable[[int, int], None]
+from tertulia.transfer.progress_callback import Progress
 
 # Limits of a batch: large enough that commits are cheap, small enough that memory stays flat.
-_MESSAGES = 2_000
-_SESSIONS = 200
-_CHARACTERS = 2_000_000
+_BATCH_MESSAGES = 2_000
+_BATCH_SESSIONS = 200
+_BATCH_CHARACTERS = 2_000_000
 
 
 class Importer:
@@ -74,14 +75,14 @@ class Importer:
     def put(self, batch: ImportBatch) -> None:
         """Queue messages of one session for the next commit."""
         self._batches.append(batch)
-        if len(self._batches) >= _SESSIONS:
+        if len(self._batches) >= _BATCH_SESSIONS:
             self.flush()
 
-    def is_batch_full(self, characters: int) -> bool:
-        """Count a message of that size, and return whether the batch has to be written now."""
+    def count_message(self, characters: int) -> bool:
+        """Count a queued message; return whether the batch is full and has to be written."""
         self._messages += 1
         self._characters += characters
-        return self._messages >= _MESSAGES or self._characters >= _CHARACTERS
+        return self._messages >= _BATCH_MESSAGES or self._characters >= _BATCH_CHARACTERS
 
     def flush(self) -> None:
         """Write the queued batches in one transaction, and report the progress."""
@@ -110,17 +111,17 @@ class SessionImport:
         self._findings = findings
         self._tool_pairs = ToolPairCheck(foreign.file, findings)
         self._messages: list[ImportedMessage] = []
-        self._begins = stored is None
+        self._is_first_batch = stored is None
         self._stored_count = 0 if stored is None else stored.stored
-        self._is_same = True
-        self._written = self._stored_count
+        self._is_same = True  # what was read so far equals what the store has
+        self._queued_count = self._stored_count
         self._digest = MessageDigest()
-        self._read = 0
-        self._visible = 0
-        self._new = 0
-        self._last_user = 0
+        self._read_count = 0
+        self._visible_count = 0
+        self._new_count = 0
+        self._last_user = 0  # its number among the visible messages
         self._first_at: int | None = None
-        self._at: int | None = None
+        self._previous_at: int | None = None
         self._last_at: int | None = None
         self._hidden: list[tuple[int, int]] = []
 
@@ -132,61 +133,63 @@ class SessionImport:
             detail = f"the message cannot be stored: {problem.message}"
             self._findings.add(self._foreign.file, message.line, "not_storable", detail)
             return
-        at = message.at if message.at is not None else self._at
+        at = message.at if message.at is not None else self._previous_at
         if at is None:
             at = self._foreign.session.created_at
-        self._at = at
+        self._previous_at = at
         self._last_at = at if self._last_at is None else max(at, self._last_at)
-        self._read += 1
+        self._read_count += 1
         if self._first_at is None:
             self._first_at = at
         if message.is_visible:
-            self._visible += 1
+            self._visible_count += 1
             self._tool_pairs.add(message.line, message.body)
             if row.role == USER:
-                self._last_user = self._visible
+                self._last_user = self._visible_count
         else:
-            self._hide(self._read)
+            self._hide(self._read_count)
         self._digest.add(row)
-        if self._read <= self._stored_count:
+        if self._read_count <= self._stored_count:
             self._compare_with_stored()
         elif self._can_append():
             self._messages.append(ImportedMessage(row, at, message.kind))
-            self._new += message.is_visible
+            self._new_count += message.is_visible
             size = len(row.body) + sum(blob.size for blob in row.blobs)
-            if self._importer.is_batch_full(size):
-                self._send(None)
+            if self._importer.count_message(size):
+                self._queue_batch(None)
                 self._importer.flush()
 
     def finish(self) -> None:
         """Queue the last batch with the summary of the session, and report what is odd about it."""
         self._tool_pairs.end()
         stored = self._stored
-        if self._read < self._stored_count:
+        if self._read_count < self._stored_count:
             self._is_same = False
         if not self._is_same:
             detail = "it differs from what was imported before; the stored session is unchanged"
             self._findings.add(self._foreign.file, None, "changed_since_import", detail)
-        elif stored is not None and stored.has_new_messages and self._read > self._stored_count:
+        elif (
+            stored is not None and stored.has_new_messages and self._read_count > self._stored_count
+        ):
             detail = (
                 "both the store and the source have new messages; the stored session is unchanged"
             )
             self._findings.add(self._foreign.file, None, "continued_here", detail)
         totals = Totals(
-            self._visible, self._first_at, self._last_at, self._last_user, tuple(self._hidden)
+            self._visible_count, self._first_at, self._last_at, self._last_user, tuple(self._hidden)
         )
         summary = self._foreign.summarise(totals)
         is_complete = (
-            stored is not None and stored.is_complete and self._written == self._stored_count
+            stored is not None and stored.is_complete and self._queued_count == self._stored_count
         )
         if not self._can_append() or (is_complete and not self._messages):
             self._importer.count("skipped")
             return
         if summary.ended_at is None and not is_complete:
             self._report_key_in_use(summary.updated_at)
-        self._send(summary)
+        self._queue_batch(self._with_storable_metadata(summary))
         self._importer.count("sessions")
-        self._importer.count("messages", self._new)
+        self._importer.count("messages", self._new_count)
 
     def _report_key_in_use(self, updated_at: int) -> None:
         """Report a newer session of the store that stays current for the same key."""
@@ -200,7 +203,7 @@ class SessionImport:
 
     def _compare_with_stored(self) -> None:
         assert self._stored is not None
-        if self._read == self._stored_count and str(self._digest) != self._stored.digest:
+        if self._read_count == self._stored_count and str(self._digest) != self._stored.digest:
             self._is_same = False
 
     def _can_append(self) -> bool:
@@ -215,19 +218,32 @@ class SessionImport:
         else:
             self._hidden.append((number, number))
 
-    def _send(self, summary: ImportSummary | None) -> None:
+    def _with_storable_metadata(self, summary: ImportSummary) -> ImportSummary:
+        """Return the summary; if its metadata cannot be stored, report it and keep its texts."""
+        try:
+            to_json(summary.metadata)
+        except IllegalMove as problem:
+            detail = f"the metadata cannot be stored: {problem.message}"
+            self._findings.add(self._foreign.file, None, "metadata_not_storable", detail)
+            fields = summary.metadata.get(IMPORTED) or {}
+            names = {name: value for name, value in fields.items() if isinstance(value, str)}
+            return replace(summary, metadata={IMPORTED: names})
+        return summary
+
+    def _queue_batch(self, summary: ImportSummary | None) -> None:
+        """Queue the collected messages; the last batch of a session has its summary."""
         was_complete = self._stored is not None and self._stored.is_complete
         batch = ImportBatch(
             self._foreign.session,
-            self._begins,
-            self._written,
+            self._is_first_batch,
+            self._queued_count,
             self._messages,
             str(self._digest),
             summary,
             was_complete,
         )
-        self._written += len(self._messages)
-        self._begins = False
+        self._queued_count += len(self._messages)
+        self._is_first_batch = False
         self._messages = []
         self._importer.put(batch)
 

@@ -16,6 +16,7 @@ from tertulia.transfer.importers.model import (
     unknown_source,
 )
 from tertulia.transfer.importers.normalise import MessageNormaliser
+from tertulia.transfer.importers.reader import Reader
 from tertulia.transfer.importers.safe_files import SafeFolder
 from tertulia.transfer.importers.timestamps import TimestampParser
 
@@ -23,17 +24,19 @@ SUFFIX = ".jsonl"
 PLATFORM = "jsonl"
 
 # Fields in which programs write the time of a message.
-_TIMES = ("timestamp", "created_at", "created", "time")
+_TIME_FIELDS = ("timestamp", "created_at", "created", "time")
+
+# The first line, up to this many bytes, tells files of one name apart.
+_HEAD_BYTES = 4096
 
 
-class Jsonl:
+class Jsonl(Reader):
     """Reads every JSONL file of a folder, or one file."""
 
     def __init__(
         self, folder: SafeFolder, timestamps: TimestampParser, *, only: str | None = None
     ) -> None:
-        self._folder = folder
-        self._timestamps = timestamps
+        super().__init__(folder, timestamps)
         self._only = only
 
     def sessions(self) -> Iterator[ForeignSession]:
@@ -41,12 +44,13 @@ class Jsonl:
         files = [self._only] if self._only else self._folder.files("", SUFFIX, deep=True)
         self._folder.progress.total = sum(map(self._folder.size, files))
         for file in files:
-            if not self._folder.refuses(file):
-                yield self._session(file)
+            head = self._folder.read(file, limit=_HEAD_BYTES)
+            if head is not None:  # otherwise the reason is reported
+                yield self._session(file, head[: head.find(b"\n") + 1] or head)
 
-    def _session(self, file: str) -> ForeignSession:
+    def _session(self, file: str, head: bytes) -> ForeignSession:
         stem = file.removesuffix(SUFFIX)
-        head, first_at = self._head_and_time(file)
+        first_at = self._first_time(file)
         digest = blake2b(head, digest_size=8).hexdigest()
         source = unknown_source(PLATFORM, f"{stem}-{digest}", chat_name=stem.rsplit("/", 1)[-1])
         created = first_at if first_at is not None else self._folder.changed_at(file)
@@ -68,26 +72,21 @@ class Jsonl:
         )
 
     def _messages(self, file: str) -> Iterator[ForeignMessage]:
-        normaliser = MessageNormaliser(file, self._folder.findings, self._timestamps)
+        normaliser = MessageNormaliser(file, self._findings, self._timestamps)
         for line, value in self._folder.lines(file):
             if isinstance(value, dict) and isinstance(value.get("messages"), list):
                 # The format of fine-tuning files: a whole conversation on a line.
                 for message in value["messages"]:
-                    yield from _normalised(normaliser, line, message)
+                    yield from _messages_in(normaliser, line, message)
                 continue
-            yield from _normalised(normaliser, line, value)
+            yield from _messages_in(normaliser, line, value)
 
-    def _head_and_time(self, file: str) -> tuple[bytes, int | None]:
-        """Return the first bytes, which tell files of one name apart, and the first time."""
-        stream = self._folder.open(file)
-        head = b""
-        if stream is not None:
-            with stream:
-                head = stream.readline(4096)
+    def _first_time(self, file: str) -> int | None:
+        """Return the time of the first record, or None if it has none."""
         for line in self._folder.lines(file, quietly=True):
             if isinstance(line.value, dict):
-                return head, self._timestamps.micros(_time_of(line.value))
-        return head, None
+                return self._timestamps.micros(_time_of(line.value))
+        return None
 
     def _summarise(self, file: str, totals: Totals, created: int) -> ImportSummary:
         updated = totals.last_at if totals.last_at is not None else created
@@ -100,11 +99,11 @@ class Jsonl:
         )
 
 
-def _normalised(normaliser: MessageNormaliser, line: int, value: Any) -> Iterator[ForeignMessage]:
+def _messages_in(normaliser: MessageNormaliser, line: int, value: Any) -> Iterator[ForeignMessage]:
     message = normaliser.message(line, value)
     if message is not None:
         yield ForeignMessage(line, message, normaliser.at(line, _time_of(message)))
 
 
 def _time_of(message: dict[str, Any]) -> object:
-    return next((message[name] for name in _TIMES if message.get(name) is not None), None)
+    return next((message[name] for name in _TIME_FIELDS if message.get(name) is not None), None)

@@ -43,15 +43,18 @@ _CHAT = re.compile(
     r"(?P<platform>[^:]+):(?:(?P<account>[^:]+):)?(?P<kind>direct|dm|group|channel|room):"
     r"(?P<peer>.+?)(?::(?:thread|topic):(?P<thread>[^:]+))?"
 )
-_TIMES = ("sessionStartedAt", "updatedAt", "lastInteractionAt")
+_TIME_FIELDS = ("sessionStartedAt", "updatedAt", "lastInteractionAt")
 _CHAT_TYPES = {"direct": "dm", "dm": "dm", "group": "group", "channel": "channel", "room": "group"}
+_TOKENS = {
+    "input": "input", "output": "output", "cache_read": "cacheRead", "cache_write": "cacheWrite",
+}  # fmt: skip
 # Entries that are not messages are kept in the session's metadata, at most this many.
 _MOST_ENTRIES = 200
 
 Fields = dict[str, Any]
-Entries = Callable[
-    [bool], Iterator[Line]
-]  # each call reads again; it reports damage if the argument is False
+# Yields the lines of a transcript. Each call reads from the start, and reports damage only if its
+# argument `quietly` is False.
+Entries = Callable[[bool], Iterator[Line]]
 
 
 class _AgentSession(NamedTuple):
@@ -71,8 +74,11 @@ class OpenClaw(Reader):
     """Reads the sessions of all agents below a folder of OpenClaw, or of one agent."""
 
     def sessions(self) -> Iterator[ForeignSession]:
-        """Yield every session of every agent."""
-        agents = self._agents()
+        """Yield every session of every agent.
+
+        Skip an agent whose index cannot be opened now: without it no session would get its key.
+        """
+        agents = [agent for agent in self._agents() if not self._is_index_unreadable(agent[1])]
         with ExitStack() as stack:
             copies = {}
             for agent, under in agents:
@@ -87,7 +93,8 @@ class OpenClaw(Reader):
             total = sum(self._folder.size(session.file) for session in sessions)
             self._folder.progress.total = total
             for session in sessions:
-                yield self._foreign_session(session)
+                if session.in_database or not self._folder.is_unreadable(session.file):
+                    yield self._foreign_session(session)
 
     def _agents(self) -> list[tuple[str, str]]:
         """Return each agent with its folder; the imported folder may be that of one agent."""
@@ -103,9 +110,7 @@ class OpenClaw(Reader):
     # -- the list of sessions
 
     def _sessions_of(self, agent: str, under: str, copies: list[SqliteCopy]) -> list[_AgentSession]:
-        folder = f"{under}/sessions" if under else "sessions"
-        if not self._folder.is_folder(folder):
-            folder = under
+        folder = self._sessions_folder(under)
         index = self._index(folder)
         by_id = self._in_files(agent, folder, index)
         for copy in copies:
@@ -113,8 +118,15 @@ class OpenClaw(Reader):
                 by_id.update(self._in_database(agent, copy))
         return [by_id[session_id] for session_id in sorted(by_id)]
 
+    def _sessions_folder(self, under: str) -> str:
+        folder = f"{under}/sessions" if under else "sessions"
+        return folder if self._folder.is_folder(folder) else under
+
+    def _is_index_unreadable(self, under: str) -> bool:
+        return self._folder.is_unreadable(_index_file(self._sessions_folder(under)))
+
     def _index(self, folder: str) -> dict[str, Fields]:
-        file = f"{folder}/{INDEX}" if folder else INDEX
+        file = _index_file(folder)
         index = {}
         for key, entry in read_index(self._folder, file):
             session_id = entry.get("sessionId") if isinstance(entry, dict) else None
@@ -138,7 +150,7 @@ class OpenClaw(Reader):
             file = files.pop(self._file_name(folder, key, entry, files), None)
             if session_id in by_id:
                 detail = f"the session {session_id} belongs to {by_id[session_id].key} and {key}"
-                self._findings.add(f"{folder}/{INDEX}", None, "duplicate_session_id", detail)
+                self._findings.add(_index_file(folder), None, "duplicate_session_id", detail)
             elif file is not None:
                 by_id[session_id] = self._from_file(agent, session_id, file, key, entry)
             else:
@@ -148,8 +160,8 @@ class OpenClaw(Reader):
         for name, file in files.items():
             if session := self._unindexed(agent, name, file):
                 # An archived transcript keeps its old id, unless that is in use.
-                free = session.id if session.id not in by_id else name.replace(SUFFIX, "", 1)
-                by_id[free] = session._replace(id=free)
+                unused_id = session.id if session.id not in by_id else name.replace(SUFFIX, "", 1)
+                by_id[unused_id] = session._replace(id=unused_id)
         return by_id
 
     def _file_name(self, folder: str, key: str, entry: Fields, files: Mapping[str, str]) -> str:
@@ -164,7 +176,7 @@ class OpenClaw(Reader):
             return last
         if default not in files:
             detail = f"the transcript of {key} is {named!r}, which is not in the folder"
-            self._findings.add(f"{folder}/{INDEX}", None, "unsafe_session_file", detail)
+            self._findings.add(_index_file(folder), None, "unsafe_session_file", detail)
         return default
 
     def _unindexed(self, agent: str, name: str, file: str) -> _AgentSession | None:
@@ -203,7 +215,7 @@ class OpenClaw(Reader):
                 key = keys.get(session_id)
                 by_id[session_id] = _AgentSession(
                     agent, session_id, key, entries.get(key or ""), copy.file,
-                    _events(copy, session_id, self._folder), session_id in current, True,
+                    _database_entries(copy, session_id, self._folder), session_id in current, True,
                 )  # fmt: skip
         return by_id
 
@@ -362,7 +374,9 @@ class _OpenClawTranscript(Reader):
     def summarise(self, totals: Totals) -> ImportSummary:
         """Return what is known of the whole session after its messages were read."""
         entry = self._stored.entry or {}
-        self._report_times(self._stored.file, None, {name: entry.get(name) for name in _TIMES})
+        self._report_times(
+            self._stored.file, None, {name: entry.get(name) for name in _TIME_FIELDS}
+        )
         created = self.created_at()
         active = self._timestamps.micros(entry.get("lastInteractionAt"))
         updated = (
@@ -467,11 +481,6 @@ class _OpenClawTranscript(Reader):
         return metadata
 
 
-_TOKENS = {
-    "input": "input", "output": "output", "cache_read": "cacheRead", "cache_write": "cacheWrite",
-}  # fmt: skip
-
-
 def source_of(key: str | None, session_id: str, agent: str, entry: Fields) -> tuple[Source, str]:
     """Return the source of a key's messages, and the agent that answers them.
 
@@ -566,7 +575,7 @@ def _part(part: Any) -> Any:
     return {"type": "image_url", "image_url": {"url": url}}
 
 
-def _events(copy: SqliteCopy, session_id: str, folder: SafeFolder) -> Entries:
+def _database_entries(copy: SqliteCopy, session_id: str, folder: SafeFolder) -> Entries:
     def entries(quietly: bool) -> Iterator[Line]:
         rows = copy.rows_where("transcript_events", "session_id", session_id, order="seq")
         for number, row in rows:
@@ -578,6 +587,10 @@ def _events(copy: SqliteCopy, session_id: str, folder: SafeFolder) -> Entries:
                 folder.findings.add(copy.file, None, "bad_json_column", f"{detail} is not JSON")
 
     return entries
+
+
+def _index_file(folder: str) -> str:
+    return f"{folder}/{INDEX}" if folder else INDEX
 
 
 def _agent_in(root: str) -> str:

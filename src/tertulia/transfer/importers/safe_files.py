@@ -17,7 +17,7 @@ from typing import IO, Any, NamedTuple
 import msgspec
 
 from tertulia.errors import NotFound
-from tertulia.transfer.importers.report import Findings
+from tertulia.transfer.importers.report import UNREADABLE, Findings
 
 # A line is held in memory; pictures inside messages make lines of 30 MB.
 LONGEST_LINE = 256 * 1024 * 1024
@@ -25,8 +25,9 @@ _BUFFER = 1 << 20
 _BOM = b"\xef\xbb\xbf"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # The start of a record inside a line, after one that was never finished.
-_RECORD = re.compile(rb'\{"(?:role|_type|type|content)"')
-_TRIES = 64
+_RECORD_START = re.compile(rb'\{"(?:role|_type|type|content)"')
+# At most this many starts in one line are tried: each try parses the rest of the line.
+_MOST_STARTS = 64
 
 _decode = msgspec.json.Decoder().decode
 
@@ -67,7 +68,7 @@ class SafeFolder:
         for entry in self._entries(under):
             name = f"{under}/{entry.name}" if under else entry.name
             if entry.is_symlink():
-                self._refuse(name)
+                self._report_link(name)
             elif entry.is_dir(follow_symlinks=False) and not entry.name.endswith(suffix):
                 if deep:
                     names += self.files(name, suffix, deep=True)
@@ -87,11 +88,11 @@ class SafeFolder:
 
     def is_folder(self, name: str) -> bool:
         """Return whether there is such a folder, reached without following a link."""
-        return self._mode(name, stat.S_ISDIR)
+        return self._has_mode(name, stat.S_ISDIR)
 
     def is_file(self, name: str) -> bool:
         """Return whether there is such a file, reached without following a link."""
-        return self._mode(name, stat.S_ISREG)
+        return self._has_mode(name, stat.S_ISREG)
 
     def exists(self, name: str) -> bool:
         """Return whether anything of that name exists, a broken link included."""
@@ -105,7 +106,7 @@ class SafeFolder:
         except (OSError, ValueError):
             return False
         if stat.S_ISLNK(mode) or not self._is_within(name):
-            self._refuse(name)
+            self._report_link(name)
             return True
         if not stat.S_ISREG(mode):
             kind = "a folder" if stat.S_ISDIR(mode) else "a special file"
@@ -139,13 +140,13 @@ class SafeFolder:
         try:
             return os.fdopen(os.open(self.path(name), flags), "rb", buffering=_BUFFER)
         except OSError as problem:
-            self.findings.add(name, None, "unreadable", f"cannot be opened: {problem.strerror}")
+            self.findings.add(name, None, UNREADABLE, f"cannot be opened: {problem.strerror}")
             return None
 
     def is_unreadable(self, name: str) -> bool:
         """Return whether a regular file cannot be opened now; if so, report the reason.
 
-        Nothing is known of what is in it, so nothing may be stored for it: it is read another time.
+        Then nothing may be stored for it: a later import reads it.
         """
         if not self.is_file(name):
             return False
@@ -154,16 +155,19 @@ class SafeFolder:
             file.close()
         return file is None
 
-    def read(self, name: str) -> bytes | None:
-        """Return the content of a small file, or None (and report a problem)."""
+    def read(self, name: str, *, limit: int = -1) -> bytes | None:
+        """Return the content of a small file, or None (and report a problem).
+
+        With a limit, at most that many bytes from its beginning.
+        """
         file = self.open(name)
         if file is None:
             return None
         try:
             with file:
-                return file.read()
+                return file.read(limit)
         except OSError as problem:
-            self.findings.add(name, None, "unreadable", f"cannot be read: {problem.strerror}")
+            self.findings.add(name, None, UNREADABLE, f"cannot be read: {problem.strerror}")
             return None
 
     def has_text(self, name: str) -> bool:
@@ -187,7 +191,7 @@ class SafeFolder:
             try:
                 yield from self._lines(file, name, findings, None if quietly else self.progress)
             except OSError as problem:
-                findings.add(name, None, "unreadable", f"reading stopped: {problem.strerror}")
+                findings.add(name, None, UNREADABLE, f"reading stopped: {problem.strerror}")
 
     def _lines(
         self, file: IO[bytes], name: str, findings: Findings, progress: ReadProgress | None
@@ -223,13 +227,13 @@ class SafeFolder:
             with os.scandir(self.path(under)) as entries:
                 return sorted(entries, key=lambda entry: entry.name)
         except OSError as problem:
-            self.findings.add(under or ".", None, "unreadable", f"{problem.strerror}")
+            self.findings.add(under or ".", None, UNREADABLE, f"{problem.strerror}")
             return []
 
-    def _refuse(self, name: str) -> None:
+    def _report_link(self, name: str) -> None:
         self.findings.add(name, None, "symlink", "a symbolic link; it is not followed")
 
-    def _mode(self, name: str, is_kind: Callable[[int], bool]) -> bool:
+    def _has_mode(self, name: str, is_kind: Callable[[int], bool]) -> bool:
         try:
             return is_kind(os.lstat(self.path(name)).st_mode) and self._is_within(name)
         except (OSError, ValueError):
@@ -265,7 +269,7 @@ def _recover_line(raw: bytes, name: str, number: int, findings: Findings) -> Ite
 def _recover_record(raw: bytes, name: str, number: int, findings: Findings) -> Iterator[Line]:
     """Yield a whole record that begins inside a broken line, if there is one."""
     is_cut = not raw.endswith(b"\n")
-    for start in [match.start() for match in _RECORD.finditer(raw, 1)][:_TRIES]:
+    for start in [match.start() for match in _RECORD_START.finditer(raw, 1)][:_MOST_STARTS]:
         value = parse_json(raw[start:].decode("utf-8", "replace"))
         if isinstance(value, dict):
             detail = f"not JSON up to byte {start}; the record after it was read"

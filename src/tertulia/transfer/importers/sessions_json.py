@@ -15,8 +15,6 @@ from tertulia.transfer.importers.safe_files import SafeFolder, is_invalid, parse
 _BOM = "\ufeff"
 _SPACE = re.compile(r"\s*")
 
-Entry = dict[str, Any]
-
 
 class _Pairs(list[tuple[str, Any]]):
     """A JSON object as written in the file: duplicate keys are kept."""
@@ -41,23 +39,22 @@ def read_index(folder: SafeFolder, file: str) -> list[tuple[str, Any]]:
     if not text.strip():
         folder.findings.add(file, None, "empty_file", "the file is empty")
         return []
-    return _unique(folder, file, _entries(folder, file, text))
+    return _last_of_each_key(folder, file, _entries(folder, file, text))
 
 
 def _entries(folder: SafeFolder, file: str, text: str) -> list[tuple[str, Any]]:
     try:
         index = json.loads(text, object_pairs_hook=_Pairs)
+        if isinstance(index, _Pairs):
+            return [(key, _without_pairs(value)) for key, value in index]
     except (ValueError, RecursionError) as problem:
         entries = list(_valid_entries(text))
         detail = f"not JSON ({problem}); {len(entries)} entries were read"
         folder.findings.add(file, None, "index_invalid_json", detail)
         return entries
-    if not isinstance(index, _Pairs):
-        folder.findings.add(
-            file, None, "index_invalid_json", "the file does not hold a JSON object"
-        )
-        return []
-    return [(key, _plain(value)) for key, value in index]
+    detail = "the file does not hold a JSON object"
+    folder.findings.add(file, None, "index_invalid_json", detail)
+    return []
 
 
 def _valid_entries(text: str) -> Iterator[tuple[str, Any]]:
@@ -88,7 +85,9 @@ def _after_space(text: str, position: int) -> int:
     return position if match is None else match.end()
 
 
-def _unique(folder: SafeFolder, file: str, entries: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+def _last_of_each_key(
+    folder: SafeFolder, file: str, entries: list[tuple[str, Any]]
+) -> list[tuple[str, Any]]:
     by_key: dict[str, Any] = {}
     for key, value in entries:
         if key in by_key:
@@ -98,10 +97,11 @@ def _unique(folder: SafeFolder, file: str, entries: list[tuple[str, Any]]) -> li
     return list(by_key.items())
 
 
-def _plain(value: Any) -> Any:
+def _without_pairs(value: Any) -> Any:
+    """Return the value with dicts in place of pairs; raise RecursionError if it is too deep."""
     if isinstance(value, _Pairs):
-        return {key: _plain(inner) for key, inner in value}
-    return [_plain(inner) for inner in value] if isinstance(value, list) else value
+        return {key: _without_pairs(inner) for key, inner in value}
+    return [_without_pairs(inner) for inner in value] if isinstance(value, list) else value
 
 
 def json_of(value: object) -> Any:

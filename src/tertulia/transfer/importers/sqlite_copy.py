@@ -15,18 +15,20 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import apsw
 
-from tertulia.transfer.importers.report import Findings
+from tertulia.transfer.importers.report import UNREADABLE, Findings
 from tertulia.transfer.importers.safe_files import SafeFolder
 
+# A database file and its logs. The shared-memory file is left out: SQLite rebuilds it.
 _SUFFIXES = ("", "-wal", "-journal")
-_TRIES = 10
-_PAUSE = 0.05
-_AT_ONCE = 512
+_COPY_ATTEMPTS = 10
+_PAUSE_SECONDS = 0.05
+# Row numbers that are asked for by one query when a damaged table is scanned.
+_ROWS_PER_SCAN = 512
 _FAILURES = (apsw.Error, UnicodeDecodeError)
 # The last row number to try if a damaged table does not reveal it.
 _LAST_ROW = 100_000
@@ -75,7 +77,7 @@ class SqliteCopy:
         columns = self.columns(table)
         if not columns:
             return
-        last, yielded = 0, set()  # in row order, the last number is enough
+        last, yielded = 0, set()  # rows already yielded; in row order the last number is enough
         try:
             where = f"where {_quoted(column)} = ? order by {_quoted(order)}"
             for row in self._select(table, columns, where, (value,)):
@@ -98,15 +100,6 @@ class SqliteCopy:
         except _FAILURES as problem:
             self._report(problem)
             return list(self._numbers(table, column))
-
-    def count(self, table: str) -> int:
-        """Return the number of rows, or 0 if they cannot be counted."""
-        try:
-            sql = f"select count(*) from {_quoted(table)}"
-            rows: list[tuple[Any, ...]] = self._connection.execute(sql).fetchall()
-            return int(rows[0][0])
-        except _FAILURES:
-            return 0
 
     def check(self) -> None:
         """Run SQLite's quick check, and report the first fault."""
@@ -145,12 +138,13 @@ class SqliteCopy:
         self, table: str, columns: Sequence[str], first: int, last: int
     ) -> Iterator[tuple[Any, ...]]:
         """Yield rows by number, skipping those that cannot be read."""
-        for begin in range(first, last + 1, _AT_ONCE):
-            yield from self._span(table, columns, begin, min(begin + _AT_ONCE - 1, last))
+        for begin in range(first, last + 1, _ROWS_PER_SCAN):
+            yield from self._span(table, columns, begin, min(begin + _ROWS_PER_SCAN - 1, last))
 
     def _span(
         self, table: str, columns: Sequence[str], first: int, last: int
     ) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a span; halve it until only the rows that cannot be read are left."""
         rest = "where rowid between ? and ? order by rowid"
         try:
             yield from list(self._select(table, columns, rest, (first, last)))
@@ -226,23 +220,32 @@ def copy_database(folder: SafeFolder, file: str) -> Iterator[SqliteCopy | None]:
 
 
 def _open_copy(folder: SafeFolder, file: str, target: str) -> apsw.Connection | None:
+    """Copy a database and open the copy; return None (and report a problem) if impossible."""
     try:
         if not _copy_files(folder, file, target):
             _copy_by_backup(folder.path(file), target)
-        connection = apsw.Connection(target)
-        connection.pragma("temp_store", 1)
-        connection.execute("select count(*) from sqlite_master").fetchall()
+        return _open_checked(target)
     except OSError as problem:
-        folder.findings.add(file, None, "unreadable", f"cannot be copied: {problem.strerror}")
+        folder.findings.add(file, None, UNREADABLE, f"cannot be copied: {problem.strerror}")
     except apsw.NotADBError as problem:
         folder.findings.add(file, None, "database_damaged", f"{problem}")
     except apsw.CorruptError as problem:
         return _open_damaged(folder, file, target, problem)
     except apsw.Error as problem:
-        folder.findings.add(file, None, "unreadable", f"cannot be opened: {problem}")
-    else:
-        return connection
+        folder.findings.add(file, None, UNREADABLE, f"cannot be opened: {problem}")
     return None
+
+
+def _open_checked(target: str) -> apsw.Connection:
+    """Open a copy and read its schema, so that damage shows here; raise apsw.Error."""
+    connection = apsw.Connection(target)
+    try:
+        connection.pragma("temp_store", 1)
+        connection.execute("select count(*) from sqlite_master").fetchall()
+    except apsw.Error:
+        connection.close()
+        raise
+    return connection
 
 
 def _open_damaged(
@@ -264,15 +267,15 @@ def _open_damaged(
 
 
 def _copy_files(folder: SafeFolder, file: str, target: str) -> bool:
-    """Copy the file and its log; return whether neither changed meanwhile."""
+    """Copy the file and its logs; return whether none of them changed meanwhile."""
     parts = [part for part in _SUFFIXES if folder.is_file(file + part)]
-    for _ in range(_TRIES):
+    for _ in range(_COPY_ATTEMPTS):
         before = [_state(folder.path(file + part)) for part in _SUFFIXES]
         for part in parts:
             shutil.copyfile(folder.path(file + part), target + part)
         if before == [_state(folder.path(file + part)) for part in _SUFFIXES]:
             return True
-        time.sleep(_PAUSE)
+        time.sleep(_PAUSE_SECONDS)
         parts = [part for part in _SUFFIXES if folder.is_file(file + part)]
         for part in _SUFFIXES[1:]:
             if os.path.exists(target + part):
@@ -288,9 +291,11 @@ def _copy_by_backup(path: str, target: str) -> None:
     source = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
     try:
         source.set_busy_timeout(10_000)
-        with apsw.Connection(target) as into, into.backup("main", source, "main") as steps:
-            steps.step()
-        into.close()
+        with (
+            closing(apsw.Connection(target)) as into,
+            into.backup("main", source, "main") as backup,
+        ):
+            backup.step()
     finally:
         source.close()
 

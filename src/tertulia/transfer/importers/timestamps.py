@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from typing import NamedTuple
 
 from tertulia.core.message import EPOCH
@@ -13,8 +13,8 @@ NUMBER = "as a number"
 
 # A number above the first limit is milliseconds, above the second microseconds. In seconds the
 # first limit is the year 5138.
-_MILLISECONDS = 1e11
-_MICROSECONDS = 1e14
+_FIRST_MILLISECONDS = 1e11
+_FIRST_MICROSECONDS = 1e14
 # A smaller number counts something else, or nothing: in seconds it is a time before the year 2000.
 _EARLIEST = 946_684_800
 _LATEST = 253_402_300_800  # the year 10000, which `datetime` cannot represent
@@ -81,17 +81,19 @@ def time_in_session_id(name: str, zone: tzinfo) -> int | None:
     """Return the time a session id such as `20260328_071143_59532831` begins with, or None."""
     try:
         moment = datetime.strptime(name[:15], "%Y%m%d_%H%M%S").replace(tzinfo=zone)
-    except ValueError:
+        timestamp = _within_range((moment - EPOCH) // _MICROSECOND, NAIVE)
+    except (ValueError, OverflowError):
         return None
-    return (moment.astimezone(UTC) - EPOCH) // _MICROSECOND
+    return None if timestamp is None else timestamp.micros
 
 
 def _parse_number(value: float) -> Timestamp | None:
     if not _EARLIEST <= value < 1e18:  # also excludes NaN
         return None
-    unit = 1_000_000 if value < _MILLISECONDS else 1_000 if value < _MICROSECONDS else 1
+    unit = 1_000_000 if value < _FIRST_MILLISECONDS else 1_000 if value < _FIRST_MICROSECONDS else 1
     return _within_range(round(value * unit), NUMBER)
 
 
 def _within_range(micros: int, form: str) -> Timestamp | None:
+    """Return the timestamp, or None if it is before 1970 or `datetime` cannot represent it."""
     return Timestamp(micros, form) if 0 <= micros < _LATEST * 1_000_000 else None
