@@ -54,7 +54,7 @@ def build_agent(options: AgentSection) -> Agent:
 
 
 def build_agents(config: Config, data_folder: str) -> AgentTable:
-    """Return every agent, the main one first, each with its models and those that stand in for it.
+    """Return every agent, the main one first, each with its models and its fallbacks.
 
     Raises `ConfigError` if a key is not set, or a prompt file cannot be used.
     """
@@ -116,7 +116,7 @@ def _build_prompt(config: Config, options: AgentSection, work: str) -> PromptFil
 
 
 def build_describer(config: Config) -> ImageDescriber | None:
-    """Return what describes images for models without vision; None if no agent is named."""
+    """Return the agent that describes images for models without vision; None if none is named."""
     name = config.media.describe
     if name is None:
         return None

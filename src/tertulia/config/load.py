@@ -64,25 +64,25 @@ def load_config(path: str | None, environ: Mapping[str, str]) -> LoadedConfig:
     Raises `ConfigError` if the file cannot be read or anything in it is wrong.
     """
     values, origin = _read_file(path) if path is not None else ({}, Origin("", {}))
-    names = tuple(_apply_variables(values, environ, origin))
+    names = _apply_variables(values, environ, origin)
     return LoadedConfig(ConfigReader(origin).config(values), path, names)
 
 
 def read_values(values: dict[str, Any], environ: Mapping[str, str]) -> Config:
     """Return the configuration of values that are not in a file, and of environment variables."""
     origin = Origin("", {})
-    _ = [*_apply_variables(values, environ, origin)]
+    _apply_variables(values, environ, origin)
     return ConfigReader(origin).config(values)
 
 
 def find_problems(path: str | None, environ: Mapping[str, str]) -> list[ConfigError]:
-    """Return every mistake in a file and in variables, in the order in which they are met.
+    """Return every mistake in a file and in variables, in the order in which they are detected.
 
-    After a mistake its key is left out and the rest is read again, so that one run tells them all.
+    After a mistake its key is removed and the rest is read again, so that one run reports them all.
     """
     try:
         values, origin = _read_file(path) if path is not None else ({}, Origin("", {}))
-        _ = [*_apply_variables(values, environ, origin)]
+        _apply_variables(values, environ, origin)
     except ConfigError as problem:
         return [problem]
     problems: list[ConfigError] = []
@@ -91,17 +91,17 @@ def find_problems(path: str | None, environ: Mapping[str, str]) -> list[ConfigEr
             ConfigReader(origin).config(values)
         except ConfigError as problem:
             problems.append(problem)
-            if not _remove(values, problem.field or ""):
+            if not _remove_key(values, problem.field or ""):
                 break
         else:
             break
     return problems
 
 
-def _remove(values: dict[str, Any], field: str) -> bool:
-    """Remove the key that a mistake names, or the nearest table around it; False if there is none.
+def _remove_key(values: dict[str, Any], field: str) -> bool:
+    """Remove a key, or the nearest table around it that exists; return False if there is none.
 
-    A list is removed as a whole: without one item the others would be found on wrong lines.
+    A list is removed as a whole: without one item the others would be reported with wrong lines.
     """
     parts = field.partition("[")[0].split(".")
     while parts:
@@ -438,9 +438,13 @@ def _key_paths(value: Any, key_path: KeyPath = ()) -> Iterator[KeyPath]:
 
 def _apply_variables(
     values: dict[str, Any], environ: Mapping[str, str], origin: Origin
-) -> Iterator[str]:
-    """Override the values of the file with those of variables; yield the names that were used."""
+) -> tuple[str, ...]:
+    """Override the values of the file with those of variables; return the names that were used.
+
+    Raise `ConfigError` for a variable whose name is almost that of a setting.
+    """
     key_paths = variables()
+    names = []
     for name in sorted(environ):
         if not name.startswith(PREFIX) or not environ[name]:
             continue
@@ -451,7 +455,8 @@ def _apply_variables(
         kind = _type_at(key_path)
         origin.note_variable(key_path, name)
         _put(values, key_path, _from_text(kind, environ[name], name))
-        yield name
+        names.append(name)
+    return tuple(names)
 
 
 def variables() -> dict[str, KeyPath]:
@@ -559,15 +564,15 @@ def _put(values: dict[str, Any], key_path: KeyPath, value: Any) -> None:
 
 def to_redacted_dict(config: Config) -> dict[str, Any]:
     """Return the configuration as plain values, with its secrets replaced."""
+    sections: dict[str, Any] = {
+        "platforms": {name: _plain_section(item) for name, item in config.platforms.items()},
+        "agents": {name: _plain_struct(options) for name, options in config.agents.items()},
+        "routes": [_plain_struct(route) for route in config.routes],
+    }
+    names = [field.name for field in fields(Config)]
     return {
-        field.name: {name: _plain_section(section) for name, section in config.platforms.items()}
-        if field.name == "platforms"
-        else {name: _plain_struct(options) for name, options in config.agents.items()}
-        if field.name == "agents"
-        else [_plain_struct(route) for route in config.routes]
-        if field.name == "routes"
-        else _plain_struct(getattr(config, field.name))
-        for field in fields(Config)
+        name: sections[name] if name in sections else _plain_struct(getattr(config, name))
+        for name in names
     }
 
 

@@ -142,17 +142,17 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
                 hint=f"Keep [agents.{main}] only.",
                 field="agent",
             )
-        self._check_names()
+        self._require_named_agents()
 
-    def _check_names(self) -> None:
-        """Raise `ConfigError` for a route or a fallback to an agent that is not configured."""
+    def _require_named_agents(self) -> None:
+        """Raise `ConfigError` if a key names an agent that is not configured."""
         names = {self.store.agent, *self.agents}
-        wanted = [(f"routes[{number}]", route.agent) for number, route in enumerate(self.routes)]
+        references = [(f"routes[{n}]", route.agent) for n, route in enumerate(self.routes)]
         for section, options in self.agent_sections():
-            wanted += [(f"{section}.fallback", name) for name in options.fallback]
+            references += [(f"{section}.fallback", name) for name in options.fallback]
         if self.media.describe is not None:
-            wanted.append(("media.describe", self.media.describe))
-        for field, name in wanted:
+            references.append(("media.describe", self.media.describe))
+        for field, name in references:
             if name not in names:
                 raise ConfigError(
                     f"{field} names the agent {name!r}, which is not configured.",
