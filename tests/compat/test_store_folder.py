@@ -114,7 +114,7 @@ class TestHermes:
         assert {path: before[path] for path in before} == {
             path: raw for path, raw in snapshot(tmp_path).items() if path in before
         }
-        assert store_folder.has_store(sessions)
+        assert (sessions / store_folder.DATABASE).exists()
 
     def test_policy_applies_to_imported_sessions(self, tmp_path: Path) -> None:
         sessions = hermes_home(tmp_path)
@@ -245,6 +245,13 @@ class TestNanobot:
             assert len(manager.imported) == 1
             assert manager.get_or_create("cli:1").messages == TALK
             assert manager.store.sessions.count() == 1
+
+    @pytest.mark.skipif(os.name == "nt", reason="file modes of POSIX")
+    def test_export_is_readable_by_its_owner_only(self, tmp_path: Path) -> None:
+        (tmp_path / store_folder.EXPORTS).mkdir(mode=0o755)
+        path = store_folder.export(tmp_path, "s1", [message_of("hello")])
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert json.loads(path.read_text()) == message_of("hello")
 
     def test_exports_are_not_imported(self, tmp_path: Path) -> None:
         with SessionManager(tmp_path) as manager:

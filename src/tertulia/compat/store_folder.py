@@ -7,7 +7,6 @@ of their own, so that they are not mistaken for that system's files.
 from __future__ import annotations
 
 import logging
-import os
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,11 +41,6 @@ def open_store(folder: Path, settings: Settings | None = None) -> Store:
     """Open the store in a folder; create both if they do not exist."""
     make_private_folder(folder)
     return Store(folder / DATABASE, settings=settings)
-
-
-def has_store(folder: Path) -> bool:
-    """Return whether there is a store in a folder."""
-    return (folder / DATABASE).exists()
 
 
 def import_once(
@@ -94,16 +88,19 @@ def export_path(folder: Path, name: str, *, colons: bool = False) -> Path:
 def export(
     folder: Path, name: str, records: Iterable[Mapping[str, Any]], *, colons: bool = False
 ) -> Path:
-    """Write JSON lines and return their path; readers see the old or the new file, never a part."""
+    """Write JSON lines that only their owner may read, and return their path.
+
+    Readers see the old or the new file, never a part. Raise `StoreError` if it cannot be written.
+    """
+    from tertulia.transfer.atomic_file import new_file
+
     path = export_path(folder, name, colons=colons)
     make_private_folder(path.parent)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(f"{to_json(record)}\n" for record in records)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with (
+        new_file(path, force=True) as partial,
+        open(partial, "w", encoding="utf-8", newline="\n") as file,
+    ):
+        file.writelines(f"{to_json(record)}\n" for record in records)
     return path
 
 

@@ -31,6 +31,7 @@ from tertulia.core.policy import Policies, ResetPolicy
 from tertulia.core.settings import Settings
 from tertulia.errors import Error, StaleWrite
 from tertulia.records import session_rows
+from tertulia.records.imports import IMPORTED
 from tertulia.records.sessions.open import begin_session
 from tertulia.records.transcript import replace
 from tertulia.records.transcript.replace import Part, Snapshot
@@ -45,8 +46,6 @@ log = logging.getLogger("tertulia.compat.nanobot")
 # nanobot never ends a session automatically.
 _SETTINGS: Final = Settings(policies=Policies(default=ResetPolicy(mode="none")))
 _PAGE_SIZE = 1000
-# The metadata key under which an import stores values that the store has no column for.
-_IMPORT_NOTE = "imported"
 # How many sessions are kept in memory after their last use.
 _MAX_RECENT = 256
 
@@ -313,7 +312,7 @@ def _read_snapshot(tx: Transaction, row: SessionRow) -> tuple[Snapshot, list[dic
     The store's offset stops before the last user message, so that a model always gets a message.
     """
     snapshot, bodies = replace.snapshot(tx, row)
-    note = from_json(row.metadata).get(_IMPORT_NOTE)
+    note = from_json(row.metadata).get(IMPORTED)
     offset = note.get("last_consolidated") if isinstance(note, dict) else None
     if not isinstance(offset, int) or not snapshot.offset < offset <= len(bodies):
         return snapshot, bodies
@@ -484,9 +483,9 @@ def _move_offset(offset: int, base: _Base, snapshot: Snapshot) -> int:
 
 def _without_import_note(stored: Mapping[str, Any]) -> dict[str, Any]:
     """Return metadata without the note of an import, which stays in the store."""
-    note = stored.get(_IMPORT_NOTE)
+    note = stored.get(IMPORTED)
     is_note = isinstance(note, dict) and note.get("from") == "nanobot"
-    return {name: value for name, value in stored.items() if name != _IMPORT_NOTE or not is_note}
+    return {name: value for name, value in stored.items() if name != IMPORTED or not is_note}
 
 
 def _merge_metadata(

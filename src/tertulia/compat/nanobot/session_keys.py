@@ -7,7 +7,6 @@ Therefore two different keys never share a source.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +17,6 @@ CHAT_TYPE: Final = StoredChatType("nanobot")
 
 # The separator between a chat and its thread in nanobot's keys.
 _THREAD_SEPARATORS: Final = {"telegram": ":topic:", "discord": ":thread:", "slack": ":"}
-_WORKSPACE_ID = re.compile("[0-9a-f]{32}")
 
 
 def source_of(key: str) -> Source:
@@ -55,4 +53,4 @@ def _get_workspace_id(workspace: Path) -> str | None:
         name = (workspace / ".nanobot" / "workspace-id").read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError):
         return None
-    return name if _WORKSPACE_ID.fullmatch(name) else None
+    return name if nanobot.WORKSPACE_ID.fullmatch(name) else None

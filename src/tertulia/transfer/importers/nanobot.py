@@ -42,7 +42,7 @@ _LOSSY = (
     (re.compile(r"discord_(\d+)_thread_(\d+)"), r"discord:\1:thread:\2"),
     (re.compile(r"slack_([CDG][A-Z0-9]+)_(\d+\.\d+)"), r"slack:\1:\2"),
 )
-_WORKSPACE_ID = re.compile(r"[0-9a-f]{32}")
+WORKSPACE_ID = re.compile(r"[0-9a-f]{32}")
 _RECORD_FIELDS = ("_type", "key", "created_at", "updated_at", "metadata", "last_consolidated")
 
 
@@ -121,7 +121,7 @@ class Nanobot(Reader):
 
     def _files_below(self, name: str) -> list[str]:
         last = name.rsplit("/", 1)[-1]
-        if last == "sessions" or _WORKSPACE_ID.fullmatch(last) or last == ".migration-conflicts":
+        if last == "sessions" or WORKSPACE_ID.fullmatch(last) or last == ".migration-conflicts":
             return self._folder.files(name, SUFFIX, deep=True)
         if last.startswith(".") or last == "node_modules":
             return []
@@ -297,7 +297,7 @@ def _key_of(file: str) -> str:
     """Return the key that a file name encodes; in a lossy name some `_` were colons."""
     stem = _stem(file)
     parts = file.split("/")
-    if len(parts) > 1 and _WORKSPACE_ID.fullmatch(parts[-2]):
+    if len(parts) > 1 and WORKSPACE_ID.fullmatch(parts[-2]):
         try:
             key = base64.urlsafe_b64decode(stem + "=" * (-len(stem) % 4)).decode("utf-8")
         except (binascii.Error, ValueError):
