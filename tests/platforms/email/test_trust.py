@@ -47,6 +47,28 @@ def test_results_after_a_comment_without_an_end_do_not_count() -> None:
     assert read_trust([field], OWN, ANA).method is None
 
 
+@pytest.mark.parametrize(
+    "results",
+    [
+        'spf=pass smtp.mailfrom="a; dkim=pass header.d=example.com x"@evil.example',
+        'spf=pass smtp.mailfrom="a\\" smtp.mailfrom=b@example.com x"@evil.example',
+        'spf=pass smtp.mailfrom="a; dkim=pass header.d=example.com',
+        'spf=pass (of "a); dkim=pass header.d=example.com ("@evil.example) smtp.mailfrom=evil',
+        'dkim=fail header.b="x; dmarc=pass header.from=example.com x" header.d=evil.example',
+    ],
+)
+def test_quoted_part_of_an_address_is_no_result(results: str) -> None:
+    """A stranger chooses the address of the envelope, and the server repeats it."""
+    assert read_trust([f"{OWN}; {results}"], OWN, ANA).method is None
+
+
+def test_quoted_values_are_read() -> None:
+    field = f'{OWN}; dkim=pass reason="2048-bit; key" header.d="example.com"'
+    assert read_trust([field], OWN, ANA).method == "DKIM"
+    field = f'{OWN}; spf=pass smtp.mailfrom="ana maria"@example.com'
+    assert read_trust([field], OWN, ANA).method == "SPF"
+
+
 def test_domain_above_the_sender_speaks_for_it() -> None:
     field = f"{OWN}; dkim=pass header.d=example.com"
     assert read_trust([field], OWN, "ana@mail.example.com").method == "DKIM"

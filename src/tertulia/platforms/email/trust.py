@@ -14,10 +14,10 @@ from typing import Literal
 
 import msgspec
 
-from tertulia.platforms.email.headers import without_comments
-
 _RESULT = re.compile(r"\A\s*(dkim|spf|dmarc|auth)\s*(?:/\s*\d+)?\s*=\s*([a-z]+)", re.I)
-_PROPERTY = re.compile(r"\b(header|smtp|policy)\.([a-z-]+)\s*=\s*(\"[^\"]*\"|[^\s;]+)", re.I)
+_PROPERTY = re.compile(r"\b(header|smtp|policy)\.([a-z-]+)\s*=\s*([^\s;]+)", re.I)
+_PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|\\.|[()"\\]|[^()"\\]+', re.S)
+_PLAIN_VALUE = re.compile(r"[\w.@+-]*")
 
 Method = Literal["DMARC", "DKIM", "SPF"]
 
@@ -48,13 +48,40 @@ def read_trust(fields: Sequence[str], server: str | None, sender: str) -> Trust:
     domain = sender.rpartition("@")[2]
     for field in fields:
         try:
-            name, *results = without_comments(field).split(";")
+            name, *results = _readable(field).split(";")
         except ValueError:
             return Trust()
         words = name.split()
         if words and words[0].lower().rstrip(".") == server.lower().rstrip("."):
             return _read_results(results, domain)
     return Trust()
+
+
+def _readable(field: str) -> str:
+    """Return a field without comments; what is quoted and could be read as results becomes "?".
+
+    The address of an envelope comes from a stranger, and its quoted part may contain anything:
+    smtp.mailfrom="a; dkim=pass header.d=example.com "@evil.example. Raises `ValueError` if a
+    comment or a quotation has no end, or if a comment contains quotes: nobody knows where it ends.
+    """
+    pieces, depth = [], 0
+    for match in _PIECE.finditer(field):
+        piece = match[0]
+        if piece.startswith('"') and (depth or len(piece) == 1):
+            raise ValueError("a quotation inside of a comment, or without an end")
+        if piece == "(":
+            depth += 1
+        elif piece == ")" and depth:
+            depth -= 1
+            pieces.append(" ")
+        elif piece.startswith('"'):
+            value = piece[1:-1]
+            pieces.append(value if _PLAIN_VALUE.fullmatch(value) else "?")
+        elif not depth:
+            pieces.append(piece)
+    if depth:
+        raise ValueError("a comment without an end")
+    return "".join(pieces)
 
 
 def _read_results(results: Sequence[str], domain: str) -> Trust:
@@ -67,7 +94,7 @@ def _read_results(results: Sequence[str], domain: str) -> Trust:
         method, outcome = match[1].lower(), match[2].lower()
         texts.append(f"{method}={outcome}")
         properties = {
-            f"{scope}.{name}".lower(): value.strip('"').lower()
+            f"{scope}.{name}".lower(): value.lower()
             for scope, name, value in _PROPERTY.findall(result)
         }
         if outcome == "pass":
