@@ -666,6 +666,28 @@ def test_typing_ends_with_its_turn_and_never_fails(server: SignalServer) -> None
     assert server.typing == [(GROUP, False)]
 
 
+def test_typing_is_taken_back_when_a_turn_ends_without_an_answer(server: SignalServer) -> None:
+    """Else Signal would show it for 15 more seconds."""
+
+    async def act(adapter: SignalAdapter) -> None:
+        for turn, is_shown in (("t1", True), ("t2", False)):
+            await adapter.show(CHAT, StreamUpdate(kind="began", turn=turn))
+            if is_shown:
+                await asyncio.gather(*adapter._typing.values())
+                await adapter.show(CHAT, StreamUpdate(kind="tool", turn=turn))
+            await adapter.show(CHAT, StreamUpdate(kind="ended", turn=turn))
+            await adapter.show(CHAT, StreamUpdate(kind="ended", turn=turn))
+            await asyncio.gather(*adapter._stopping)
+        assert not adapter._typing
+        assert not adapter._stopping
+
+    call(server, act)
+    chat = CHAT.chat_id
+    assert [shown for shown in server.typing if shown[1]] == [(chat, True)]
+    assert server.typing[0] == (chat, False)
+    assert server.typing[-1] == (chat, True)
+
+
 def test_account_says_who_it_is(server: SignalServer) -> None:
     assert call(server, lambda adapter: adapter.identify()) == f"{NUMBER} (signal-cli 0.13.19)"
     server.lists_accounts = False  # a daemon that was started for one account

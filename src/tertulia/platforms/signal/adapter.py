@@ -51,6 +51,8 @@ class SignalAdapter(Adapter):
         self._own = OwnAccount(number=number, account=account)
         self._sent: OrderedDict[str, bool] = OrderedDict()
         self._typing: dict[str, asyncio.Task[None]] = {}
+        self._shown: set[str] = set()  # the turns whose chats show it
+        self._stopping: set[asyncio.Task[None]] = set()
 
     # -- listen
 
@@ -155,24 +157,35 @@ class SignalAdapter(Adapter):
     # -- show
 
     async def show(self, source: Source, update: StreamUpdate) -> str | None:
-        """Show that the account is typing."""
+        """Show that the account is typing, and that it does not any more."""
         if update.kind in ("began", "typing", "tool"):
             # In the background, and not for turns that take only a moment.
             if update.turn not in self._typing:
                 delay = _TYPING_DELAY if update.kind == "began" else 0.0
-                task = asyncio.create_task(self._type(source, delay))
+                task = asyncio.create_task(self._type(source, update.turn, delay))
                 self._typing[update.turn] = task
                 task.add_done_callback(lambda _: self._typing.pop(update.turn, None))
         elif update.kind == "ended":
             running = self._typing.pop(update.turn, None)
             if running is not None:
                 running.cancel()
+            if update.turn in self._shown:
+                # A turn may end without an answer: then Signal would show it for 15 seconds.
+                self._shown.discard(update.turn)
+                stopping = asyncio.create_task(self._send_typing(source, {"stop": True}))
+                self._stopping.add(stopping)
+                stopping.add_done_callback(self._stopping.discard)
         return None
 
-    async def _type(self, source: Source, delay: float) -> None:
+    async def _type(self, source: Source, turn: str, delay: float) -> None:
         await asyncio.sleep(delay)
+        self._shown.add(turn)
+        await self._send_typing(source, {})
+
+    async def _send_typing(self, source: Source, options: Mapping[str, Any]) -> None:
+        parameters = {**_address(source.chat_id), **options}
         try:
-            await self._daemon.ask("sendTyping", _address(source.chat_id), seconds=_SHOW_SECONDS)
+            await self._daemon.ask("sendTyping", parameters, seconds=_SHOW_SECONDS)
         except PlatformError as problem:
             log.debug("signal: typing could not be shown: %s", type(problem).__name__)
 
@@ -214,7 +227,7 @@ class SignalAdapter(Adapter):
 
     async def close(self) -> None:
         """Close the connections."""
-        typing = list(self._typing.values())
+        typing = [*self._typing.values(), *self._stopping]
         for task in typing:
             task.cancel()
         await asyncio.gather(*typing, return_exceptions=True)
