@@ -107,6 +107,31 @@ def test_next_steps_begin_with_starting_the_gateway(name: str) -> None:
     assert "tertulia run" in pairing.partition("tertulia pair approve")[0]
 
 
+@pytest.mark.parametrize("command", ["add", "check"])
+def test_name_that_was_mistyped_is_recognised(cli: CommandLine, config: Path, command: str) -> None:
+    config.write_text("")
+    error = cli.error("platforms", command, "Telegrm", expect=2)
+    assert error["message"] == "There is no platform 'Telegrm'."
+    assert error["hint"] == "Did you mean telegram?"
+    assert "discord" in cli.error("platforms", command, "x", expect=2)["hint"]
+
+
+def test_platform_without_questions_is_named(cli: CommandLine, config: Path) -> None:
+    error = cli.error("platforms", "add", "webhook", expect=2)
+    assert "webhook" in error["message"]
+    assert "telegram" in error["hint"]
+
+
+@pytest.mark.parametrize(("stdin", "reason"), [("", "has ended"), ("\n", "is empty")])
+def test_answer_that_is_missing_is_named(
+    cli: CommandLine, config: Path, stdin: str, reason: str
+) -> None:
+    result = cli("platforms", "add", "pigeon", stdin=stdin, expect=2)
+    assert f"The answer to 'Token' {'is missing: the input ' if not stdin else ''}" in result.stderr
+    assert reason in result.stderr
+    assert not config.exists()
+
+
 def test_wrong_token_is_not_written(cli: CommandLine, config: Path) -> None:
     config.write_text("")
     cli("platforms", "add", "pigeon", stdin="wrong\n", expect=1)

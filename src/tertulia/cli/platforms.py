@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import shutil
@@ -135,12 +136,29 @@ def _ask(
     for question in definition.setup:
         default = question.default if question.is_secret else before.get(question.key)
         default = question.default if default is None else default
-        answer = click.prompt(
-            question.question, default=default, show_default=bool(default),
-            hide_input=question.is_secret, err=options.json,
-        )  # fmt: skip
+        if sys.stdin.isatty():
+            answer = click.prompt(
+                question.question, default=default, show_default=bool(default),
+                hide_input=question.is_secret, err=options.json,
+            )  # fmt: skip
+        else:
+            answer = _read_line(question.question, default)
         answers[question.key] = answer.strip()
     return answers
+
+
+def _read_line(question: str, default: str | None) -> str:
+    """Return the answer from a pipe: a prompt for a secret would complain that it is shown."""
+    line = sys.stdin.readline()
+    answer = line.strip() or default
+    if answer is None:
+        reason = "is empty" if line else "is missing: the input has ended"
+        raise ConfigError(
+            f"The answer to {question!r} {reason}.",
+            hint="Run the command in a terminal, or pass one line for each question.",
+            field="input",
+        )
+    return answer
 
 
 def _wrap(text: str) -> str:
@@ -253,6 +271,7 @@ def _require_section(options: CommandOptions, name: str, account: str) -> Accoun
     for section in locations.load_config(options).config.accounts():
         if (section.name, section.account) == (name, account):
             return section
+    _require_platform(name)
     raise ConfigError(
         f"{_title(name, account)} is not configured.",
         hint=f"Connect it with: tertulia platforms add {name}",
@@ -276,16 +295,31 @@ def _refuse_configured(options: CommandOptions, name: str, account: str) -> None
             )
 
 
-def _require_definition(name: str) -> PlatformDefinition:
+def _require_platform(name: str) -> PlatformDefinition:
+    """Return a platform; raise `ConfigError` with the name that was meant if there is none."""
     definition = PLATFORMS.get(name)
-    if definition is None or definition.build is None or not definition.setup:
-        names = sorted(name for name in PLATFORMS if PLATFORMS[name].setup)
+    if definition is None:
+        names = _names_to_add()
+        closest = difflib.get_close_matches(name.lower(), names, n=1)
+        hint = f"Did you mean {closest[0]}?" if closest else f"There are: {', '.join(names)}."
+        raise ConfigError(f"There is no platform {name!r}.", hint=hint, field="name")
+    return definition
+
+
+def _require_definition(name: str) -> PlatformDefinition:
+    definition = _require_platform(name)
+    if definition.build is None or not definition.setup:
         raise ConfigError(
-            f"There is nothing to ask for to connect {name!r}.",
-            hint=f"These can be added: {', '.join(names)}. docs/config.md shows other sections.",
+            f"{name} cannot be added with questions.",
+            hint=f"These can be added: {', '.join(_names_to_add())}."
+            " docs/config.md shows other sections.",
             field="name",
         )
     return definition
+
+
+def _names_to_add() -> list[str]:
+    return sorted(name for name in PLATFORMS if PLATFORMS[name].setup)
 
 
 def _section(name: str, account: str, answers: Mapping[str, Any]) -> AccountSection:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+import socket
 import time
 import tracemalloc
 from collections.abc import AsyncIterator
@@ -554,6 +555,37 @@ def test_name_that_cannot_be_looked_up_is_unreachable(mail: MailServers, host: s
     adapter = new_adapter(mail, mail.add_mailbox(), imap_url=f"imap://{host}")
     with pytest.raises(PlatformUnavailable, match="IMAP server cannot be reached"):
         asyncio.run(adapter.identify())
+
+
+@pytest.mark.parametrize("protocol", ["imap", "smtp"])
+@pytest.mark.parametrize(
+    ("mistake", "reason", "hint"),
+    [
+        ("host", "no such host", "Check {}_url"),
+        ("port", "nothing listens on this port", "Check {}_url"),
+        ("tls", "there is no TLS on this port", "{}:// is for STARTTLS"),
+        ("other server", "as an {} server does", "the port of {}_url"),
+    ],
+)
+def test_mistake_in_an_address_is_named(
+    mail: MailServers, protocol: str, mistake: str, reason: str, hint: str
+) -> None:
+    """What a person sees who has just typed the address of a server."""
+    ports = {"imap": mail.dovecot.port, "smtp": mail.smtp.port}
+    other = ports["smtp" if protocol == "imap" else "imap"]
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        free = probe.getsockname()[1]
+    url = {
+        "host": f"{protocol}://mail.host-that-is-not.invalid",
+        "port": f"{protocol}://127.0.0.1:{free}",
+        "tls": f"{protocol}s://127.0.0.1:{ports[protocol]}",
+        "other server": f"{protocol}://127.0.0.1:{other}",
+    }[mistake]
+    adapter = new_adapter(mail, mail.add_mailbox(), **{f"{protocol}_url": url})
+    with pytest.raises(PlatformUnavailable) as caught:
+        asyncio.run(adapter.identify())
+    assert reason.format(protocol.upper()) in caught.value.message
+    assert hint.format(protocol) in str(caught.value.hint)
 
 
 def test_password_is_in_no_error_log_or_cursor(

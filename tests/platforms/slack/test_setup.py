@@ -90,5 +90,12 @@ def test_mistakes_in_the_section(tmp_path: Path) -> None:
         build("bot_token = 'x'")
     with pytest.raises(ConfigError, match="no bot_token"):
         build("app_token = 'x'")
+    for tokens in (
+        "bot_token = 'xapp-1'\napp_token = 'xapp-1'",
+        "bot_token = 'x'\napp_token = 'xoxb-1'",
+    ):
+        with pytest.raises(ConfigError, match="is the other token") as caught:
+            build(tokens)
+        assert "bot_token begins with xoxb-" in str(caught.value.hint)
     problem = load_error(tmp_path, "[platforms.slack]\nconnections = 11")
     assert "platforms.slack.connections" in problem.message

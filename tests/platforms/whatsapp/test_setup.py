@@ -37,11 +37,16 @@ def test_add_asks_and_check_asks_whatsapp(
     result = cli("platforms", "add", "whatsapp", stdin=answers)
     assert "+1 555-078-3881 (Acme)" in result.stdout
     assert "/platforms/whatsapp" in result.stdout
+    assert "under [http]" in result.stdout
     assert config.stat().st_mode & 0o077 == 0
     assert cli.json("platforms", "check", "whatsapp")["identity"] == "+1 555-078-3881 (Acme)"
     for command in (("platforms", "list"), ("config", "show"), ("platforms", "check", "whatsapp")):
         output = cli(*command).stdout
         assert not any(secret in output for secret in (TOKEN, APP_SECRET, VERIFY_TOKEN))
+    text = config.read_text()
+    config.write_text(text.replace(NUMBER_ID, "15550783881"))  # the number in place of its id
+    assert "below the number" in cli("platforms", "check", "whatsapp", expect=1).stdout
+    config.write_text(text)
     server.token = "another"
     assert "190" in cli("platforms", "check", "whatsapp", expect=1).stdout
 

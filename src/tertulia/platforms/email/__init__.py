@@ -107,7 +107,9 @@ PLATFORM = PlatformDefinition(
         SetupQuestion(key="user", question="The user, if it is not the address", default=""),
         SetupQuestion(key="password", question="The password", is_secret=True),
         SetupQuestion(
-            key="auth_server", question="The name after Authentication-Results: in your mails"
+            key="auth_server",
+            question="The name after Authentication-Results: in your mails",
+            default="",  # what to do without one is explained then
         ),
     ),
     guide=(

@@ -67,7 +67,12 @@ class ImapConnection(MailConnection):
     async def _log_in(self, user: str, password: str) -> None:
         _, greeting = await self._read(REPLY_SECONDS)
         status = None if greeting is None else _STATUS.match(greeting.line)
-        if status is None or status[1].upper() != b"OK":
+        if status is None:
+            raise PlatformUnavailable(
+                "The server does not greet as an IMAP server does.",
+                hint="Check the host and the port of imap_url.",
+            )
+        if status[1].upper() != b"OK":
             raise _lost("The IMAP server does not accept connections now.")
         await self._read_capabilities()
         if self._wire.address.needs_starttls:

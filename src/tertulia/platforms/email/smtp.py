@@ -183,7 +183,10 @@ class SmtpConnection(MailConnection):
             raw = await (self._wire.read_line(seconds) if seconds else self._wire.read_line())
             line = raw.decode("utf-8", "replace").rstrip("\r\n")
             if not line[:3].isdigit() or len(lines) > 1000:
-                raise _later("The SMTP server sent an answer that is none.")
+                raise PlatformUnavailable(
+                    "The server does not answer as an SMTP server does.",
+                    hint="Check the host and the port of smtp_url.",
+                )
             lines.append(line[4:])
             if line[3:4] != "-":
                 match = _ENHANCED.match(line[4:])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import socket
 import ssl
 from abc import ABC, abstractmethod
 from typing import Final, Self
@@ -137,15 +138,27 @@ class Wire:
 
 def unreachable(address: MailServerAddress, problem: Exception) -> PlatformUnavailable:
     """Return the error of a connection that failed or was lost."""
+    hint = f"Check {address.protocol}_url and the network."
     if isinstance(problem, ssl.SSLCertVerificationError):
         reason = "its certificate is not valid for this name"
+    elif isinstance(problem, ssl.SSLError):
+        reason = "there is no TLS on this port"
+        hint = (
+            f"Without a port, {address.protocol}s:// means {_PORTS[address.protocol + 's']};"
+            f" {address.protocol}:// is for STARTTLS."
+        )
     elif isinstance(problem, TimeoutError):
         reason = "it does not answer"
+    elif isinstance(problem, socket.gaierror | UnicodeError):
+        reason = "there is no such host"
+    elif isinstance(problem, ConnectionRefusedError):
+        reason = "nothing listens on this port"
+    elif isinstance(problem, EOFError | ConnectionError):
+        reason = "it closed the connection"
     else:
         reason = type(problem).__name__
     return PlatformUnavailable(
-        f"The {address.protocol.upper()} server cannot be reached: {reason}.",
-        hint=f"Check {address.protocol}_url and the network.",
+        f"The {address.protocol.upper()} server cannot be reached: {reason}.", hint=hint
     )
 
 

@@ -62,8 +62,16 @@ def build(context: BuildContext) -> Adapter:
             hint='Socket Mode needs no address of your own: app_token_env = "SLACK_APP_TOKEN"',
             field=context.section,
         )
+    bot_token = context.require_secret("bot_token")
+    for key, token, wrong in (("bot_token", bot_token, "xapp-"), ("app_token", app_token, "xoxb-")):
+        if token and token.startswith(wrong):
+            raise ConfigError(
+                f"{context.section}.{key} is the other token: it begins with {wrong}",
+                hint="bot_token begins with xoxb-, app_token with xapp-.",
+                field=f"{context.section}.{key}",
+            )
     return SlackAdapter(
-        context.require_secret("bot_token"),
+        bot_token,
         account=context.account,
         app_token=app_token,
         signing_secret=signing_secret,

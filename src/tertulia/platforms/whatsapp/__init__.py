@@ -96,8 +96,10 @@ PLATFORM = PlatformDefinition(
         " terms on general-purpose assistants."
     ),
     pairing=(
-        "Set the webhook of the app to https://YOUR-ADDRESS/platforms/whatsapp with your verify"
-        " token, and subscribe to messages. Start the gateway with: tertulia run. Then write to the"
-        " number. It answers with a code; let yourself in with: tertulia pair approve CODE"
+        "WhatsApp calls the gateway: set enabled = true under [http] in this file, and start it"
+        " with: tertulia run. Then set the webhook of the app to"
+        " https://YOUR-ADDRESS/platforms/whatsapp with your verify token, and subscribe to"
+        " messages. Write to the number. It answers with a code; let yourself in with:"
+        " tertulia pair approve CODE"
     ),
 )

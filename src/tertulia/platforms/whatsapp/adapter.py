@@ -389,9 +389,17 @@ class WhatsAppAdapter(Adapter):
     async def identify(self) -> str:
         """Ask WhatsApp which number this is."""
         fields = {"fields": "display_phone_number,verified_name"}
-        answer = await self._api.ask("GET", self.phone_number_id, params=fields)
-        number, name = answer.get("display_phone_number"), answer.get("verified_name")
-        return f"{number} ({name})" if name else str(number or self.phone_number_id)
+        try:
+            answer = await self._api.ask("GET", self.phone_number_id, params=fields)
+        except Refused as problem:
+            refusal = problem.message
+        else:
+            return _identity(answer) or self.phone_number_id
+        raise Refused(
+            refusal,
+            hint="Check phone_number_id: it is the ID that the page API Setup shows below the"
+            " number, not the number itself.",
+        )
 
     async def close(self) -> None:
         """Close the connections."""
@@ -401,6 +409,11 @@ class WhatsAppAdapter(Adapter):
             task.cancel()
         await asyncio.gather(*typing, return_exceptions=True)
         await self._api.close()
+
+
+def _identity(answer: Mapping[str, Any]) -> str:
+    number, name = answer.get("display_phone_number"), answer.get("verified_name")
+    return f"{number} ({name})" if name else str(number or "")
 
 
 def _chat_of(message: object) -> object:
