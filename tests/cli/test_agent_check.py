@@ -80,7 +80,7 @@ def test_model_and_key(
 def test_server_that_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEY", "k")
     finding = look(tmp_path, agent("http://127.0.0.1:9/v1"), 1)["agent"]
-    assert "cannot be reached" in finding["detail"]
+    assert finding["detail"].endswith("http://127.0.0.1:9/v1 cannot be reached: connection refused")
 
 
 @pytest.mark.parametrize(("program", "expect"), [("sh", 0), ("pythonX", 1)])

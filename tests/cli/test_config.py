@@ -78,6 +78,10 @@ def test_init_refuses_an_incomplete_agent(cli_without_store: CommandLine, tmp_pa
         "needs model"
         in cli_without_store.error("config", "init", "--agent", "openai", expect=2)["message"]
     )
+    arguments = ("--agent", "openai", "--model", "m", "--key-env", "sk-proj-1")
+    problem = cli_without_store.error("config", "init", *arguments, expect=2)
+    assert "no name of an environment variable" in problem["message"]
+    assert "sk-proj-1" not in str(problem)
     assert not (tmp_path / "home/.config").exists()
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import tertulia
 from tertulia.cli import main
-from tertulia.cli.entry_point import load_credentials
+from tertulia.cli.entry_point import COMMAND_GROUPS, load_credentials
 from tertulia.install_command import install_command
 from tests.cli.conftest import CommandLine, Demo, run
 
@@ -31,8 +31,24 @@ class TestHelp:
             assert CommandLine(None)(*path, "-h").stdout
 
     def test_group_without_command_shows_help(self) -> None:
-        assert "Commands:" in CommandLine(None)(expect=2).stderr
+        assert "Set up:" in CommandLine(None)(expect=2).stderr
         assert "Commands:" in CommandLine(None)("sessions", expect=2).stderr
+
+    def test_every_command_is_in_one_group(self) -> None:
+        names = [name for group in COMMAND_GROUPS.values() for name in group]
+        assert sorted(names) == sorted(main.commands)
+        assert "  chat        Talk with the agent" in CommandLine(None)("--help").stdout
+
+    @pytest.mark.parametrize(
+        ("word", "suggestion"),
+        [
+            ("search", "Did you mean 'sessions search'?"),
+            ("approve", "Did you mean 'pair approve' or 'people approve'?"),
+            ("sesions", "Did you mean 'sessions'?"),
+        ],
+    )
+    def test_unknown_command_is_answered_with_a_known_one(self, word: str, suggestion: str) -> None:
+        assert suggestion in CommandLine(None)(word, expect=2).stderr
 
     def test_help_does_not_import_optional_packages(self) -> None:
         code = (

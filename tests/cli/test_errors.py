@@ -10,7 +10,7 @@ import pytest
 import tertulia
 from tertulia import errors
 from tertulia.cli import errors as cli_errors
-from tests.cli.conftest import CommandLine
+from tests.cli.conftest import CommandLine, Demo
 
 
 class TestErrors:
@@ -67,3 +67,12 @@ class TestErrors:
         done = cli("sessions", "search", "soleado")
         assert done.stderr == "warning: the index limps\n"
         assert "Soleado" in done.stdout
+
+
+def test_hint_of_the_library_names_the_program_as_it_was_started(
+    cli: CommandLine, demo: Demo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["no-such-folder/tertulia"])
+    hint = cli.error("sessions", "show", "nothing", expect=3)["hint"]
+    assert hint == "List them with: no-such-folder/tertulia sessions list"
+    assert "Try: no-such-folder/tertulia sessions --help" in cli("sessions", "x", expect=2).stderr

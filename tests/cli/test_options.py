@@ -15,6 +15,7 @@ from tertulia.cli.options import (
     json_option,
     program_name,
     session_filters,
+    with_program_name,
 )
 
 
@@ -90,5 +91,24 @@ def test_hints_name_the_program_as_it_can_be_started(
 
 
 def test_program_that_was_imported_has_its_usual_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["-c"])
-    assert program_name() == "tertulia"
+    for name in ("-c", "/usr/bin/pytest", "/lib/pytest/__main__.py"):
+        monkeypatch.setattr("sys.argv", [name])
+        assert program_name() == "tertulia"
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("List them with: tertulia people list", "List them with: x/tertulia people list"),
+        ("Try: tertulia --help", "Try: x/tertulia --help"),
+        ("See docs/tertulia man, or my-tertulia run", "See docs/tertulia man, or my-tertulia run"),
+        ("The package tertulia.", "The package tertulia."),
+    ],
+)
+def test_commands_in_hints_can_be_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, hint: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [str(tmp_path / "x/tertulia")])
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    assert with_program_name(text) == hint

@@ -21,3 +21,10 @@ def test_stranger_is_let_in_by_code(cli: CommandLine, demo: Demo) -> None:
     with tertulia.open(demo.path) as store:
         code = str(store.people.request_pairing(Source("signal", "7", user_id="7")))
     assert cli.json("people", "approve", code)["role"] == "member"
+
+
+def test_person_at_the_terminal_is_listed_as_the_owner(cli: CommandLine, demo: Demo) -> None:
+    with tertulia.open(demo.path) as store, store.turn(Source.local(), "hello") as turn:
+        turn.add_assistant("good day")
+    (row,) = [line for line in cli("people", "list").stdout.splitlines() if "local:cli" in line]
+    assert row.split()[1:6] == ["you,", "at", "the", "terminal", "owner"]

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from io import StringIO
+
+from rich.console import Console
 
 import tertulia
+from tertulia.cli.transcript_view import print_messages
+from tertulia.core.message import Message
 from tests.cli.conftest import CommandLine, Demo
 
 SetWidth = Callable[[int], None]
@@ -19,6 +24,21 @@ class TestPrintMessages:
         body = [line for line in lines if "sunny" in line]
         assert len(body) > 5
         assert all(line.startswith("    ") and len(line) <= 60 for line in body)
+
+    def test_markdown_is_rendered_on_a_terminal_and_unchanged_in_a_pipe(self) -> None:
+        body = {"role": "assistant", "content": "# Plan\n\n- **two** litres\n- \x1b[31mred"}
+        message = Message(1, 1, 1, "assistant", None, 0, None, body)
+        terminal, pipe = (
+            Console(file=StringIO(), width=60, force_terminal=is_terminal, no_color=False)
+            for is_terminal in (True, False)
+        )
+        for console in (terminal, pipe):
+            print_messages(console, [message], whole=False)
+        shown = terminal.file.getvalue()  # type: ignore[attr-defined]
+        assert "\x1b[1mtwo" in shown
+        assert "# Plan" not in shown
+        assert "\x1b[31m" not in shown
+        assert "    - **two** litres" in pipe.file.getvalue()  # type: ignore[attr-defined]
 
     def test_messages_of_any_form_are_printed(self, cli: CommandLine, demo: Demo) -> None:
         with tertulia.open(demo.path) as store:

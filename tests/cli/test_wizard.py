@@ -90,3 +90,35 @@ def test_nothing_is_asked_for_a_file_that_cannot_be_written(
     assert isinstance(result.exception, ConfigError)
     assert "cannot be written: Permission denied" in result.exception.message
     assert result.output == ""
+
+
+def test_key_in_place_of_its_variable_is_refused_and_not_shown() -> None:
+    result = CliRunner().invoke(ask, input="openai\nmy-model\n\nsk-proj-1\nMY_KEY\n")
+    assert result.exit_code == 0, result.output
+    assert "not the key." in result.output.partition("sk-proj-1")[2]
+    assert result.output.count("sk-proj-1") == 1  # only where it was typed
+    assert "sk-proj-1" not in Path(locations.default_config_path()).read_text("utf-8")
+
+
+@pytest.mark.parametrize("is_set", [False, True])
+def test_next_step_is_to_set_the_key_and_to_talk(
+    monkeypatch: pytest.MonkeyPatch, is_set: bool
+) -> None:
+    monkeypatch.delenv("MY_KEY", raising=False)
+    if is_set:
+        monkeypatch.setenv("MY_KEY", "k")
+    text = wizard.next_step({"kind": "openai", "api_key_env": "MY_KEY"})
+    assert ("Set the key first: export MY_KEY=…" in text) == (not is_set)
+    assert text.endswith("tertulia chat")
+
+
+@pytest.mark.parametrize("columns", [40, 60, 90])
+def test_questions_are_not_broken_inside_of_words(
+    monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    result = CliRunner().invoke(ask, input="openai\nmy-model\n\nMY_KEY\n")
+    rows = result.output.splitlines()
+    menu = rows[: rows.index("Agent [parrot]: openai")]
+    assert all(len(row) <= columns for row in menu)
+    assert {"parrot", "openai", "anthropic", "command", "http"} <= set(" ".join(menu).split())

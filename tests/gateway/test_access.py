@@ -186,7 +186,7 @@ def test_owner_role_ends_when_the_configuration_no_longer_lists_it(where: str) -
             assert "telegram:43" in await node.hears(f"/pair {code}")
             assert await node.hears("hello", BEN) == "re hello"
             assert await node.hears("/pair 12345678") == (
-                "That code is not known. It may be older than an hour."
+                "That code is not known. It may be older than an hour: ask for a new one."
             )
         async with running_gateway(where, Echo(), rules=named("7")) as node:
             heard = await node.say("/pair", ANA)

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import socket
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -101,7 +102,7 @@ def _model(agent: ModelOptions) -> Finding:
         return Finding(
             "agent",
             "problem",
-            f"{name} cannot be reached: {problem}",
+            f"{name} cannot be reached: {_reason(problem)}",
             "Look at agent.base_url, the network, and whether the server runs.",
         )
     models = [item.get("id") for item in body.get("data", [])] if isinstance(body, dict) else []
@@ -116,11 +117,26 @@ def _model(agent: ModelOptions) -> Finding:
     return Finding("agent", "ok", f"{name}; the key is accepted" if key else name)
 
 
+def _reason(problem: OSError | ValueError) -> str:
+    """Return why a server cannot be reached, in the words of the system."""
+    cause = problem.reason if isinstance(problem, urllib.error.URLError) else problem
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted ({cause.verify_message})"
+    if isinstance(cause, json.JSONDecodeError):
+        return "its answer is not JSON"
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror.lower()
+    return str(cause)
+
+
 def _http_problem(agent: ModelOptions, name: str, status: int) -> Finding:
     if status in (401, 403):
         variable = agent.api_key_env or next(iter(agent.api_key_envs), "agent.api_key")
         return Finding(
-            "agent", "problem", f"{name} refuses the key ({status})", f"Look at {variable}."
+            "agent",
+            "problem",
+            f"{name} refuses the key ({status})",
+            f"Set {variable} to a key that is valid there.",
         )
     return Finding(
         "agent",

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
 
 from tertulia.cli import errors, locations, output, wizard
 from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option, program_name
+
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    "command": wizard.parse_command,
+    "key_env": wizard.check_variable,
+}
 
 
 @click.group(cls=CommandGroup)
@@ -22,7 +27,7 @@ def config() -> None:
 @click.option(
     "--agent",
     "kind",
-    type=click.Choice(["parrot", "openai", "anthropic", "command", "http"]),
+    type=click.Choice(list(wizard.AGENT_KINDS)),
     help="The agent that answers. Without any option, questions ask for it; without a terminal it"
     " is the parrot.",
 )
@@ -38,13 +43,14 @@ def init(options: CommandOptions, /, kind: str | None, force: bool, **values: st
     """Write a new configuration file with the usual settings, explained."""
     has_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not options.json
     if kind is None and has_terminal and not any(values.values()):
-        wizard.create_config(options, is_forced=force)
+        asked = wizard.create_config(options, is_forced=force)
+        output.print_text(options, wizard.next_step(asked))
         return
     agent: dict[str, Any] = {"kind": kind or "parrot"}
     for name, value in values.items():
         if value is not None:
             key = "api_key_env" if name == "key_env" else name
-            agent[key] = wizard.parse_command(value) if name == "command" else value
+            agent[key] = _PARSERS.get(name, str)(value)
     from tertulia.config.load import ConfigReader, Origin
 
     # Raises for wrong values before anything is written.
@@ -54,7 +60,7 @@ def init(options: CommandOptions, /, kind: str | None, force: bool, **values: st
     if options.json:
         output.print_json({"config": path})
     else:
-        output.print_text(options, f"Written to {path}. Talk with it: {program_name()} chat")
+        output.print_text(options, f"Written to {path}.\n{wizard.next_step(agent)}")
 
 
 @config.command()

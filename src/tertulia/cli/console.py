@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tertulia.cli import locations, output
-from tertulia.cli.options import TEXT, CliCommand, CommandOptions, json_option
+from tertulia.cli.options import TEXT, CliCommand, CommandOptions, json_option, program_name
 from tertulia.core.text import format
 from tertulia.errors import ConfigError
 from tertulia.http.settings import NO_TOKEN, is_loopback
@@ -59,7 +59,8 @@ def console(
     value = {"code": code, "links": links, "until": format.utc_text(until), "is_running": is_up}
     lines = [*links, f"Or open the console and type {code}. It is valid for two minutes, once."]
     if not is_up:
-        lines.append(f"Nothing answers on port {port} yet. Start the gateway with: tertulia run")
+        command = f"{program_name()} run"
+        lines.append(f"Nothing answers on port {port} yet. Start the gateway with: {command}")
     output.print_result(options, value, "\n".join(lines))
     if not (is_printed_only or options.json) and is_up:
         _open_browser(links[0])

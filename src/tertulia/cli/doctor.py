@@ -14,7 +14,7 @@ from tertulia import __version__
 from tertulia.cli import format, locations, output
 from tertulia.cli.errors import NEGATIVE_RESULT
 from tertulia.cli.finding import Finding, State
-from tertulia.cli.options import CliCommand, CommandOptions, json_option
+from tertulia.cli.options import CliCommand, CommandOptions, json_option, with_program_name
 from tertulia.errors import Error
 from tertulia.install_command import install_command, upgrade_command
 from tertulia.records.machine_zone import machine_zone
@@ -360,5 +360,6 @@ def _print_findings(options: CommandOptions, findings: list[Finding]) -> None:
 def _details(finding: Finding) -> Text:
     text = output.plain_text(finding.detail)
     if finding.advice is not None:
-        text.append(f"\n{output.display_line(finding.advice)}", style="cyan")
+        advice = output.display_line(with_program_name(finding.advice))
+        text.append(f"\n{advice}", style="cyan")
     return text

@@ -27,7 +27,7 @@ from tertulia.cli.doctor import doctor
 from tertulia.cli.export import export
 from tertulia.cli.import_ import import_
 from tertulia.cli.mcp import mcp
-from tertulia.cli.options import CommandGroup
+from tertulia.cli.options import NAME, CommandGroup
 from tertulia.cli.pair import pair
 from tertulia.cli.people import people
 from tertulia.cli.platforms import platforms
@@ -38,12 +38,51 @@ from tertulia.cli.sessions import sessions
 from tertulia.cli.store import store
 from tertulia.cli.usage import usage
 
-NAME = "tertulia"
 COMPLETION_VARIABLE = "_TERTULIA_COMPLETE"
+
+
+# The groups of `--help`, in their order; what a newcomer needs comes first.
+COMMAND_GROUPS = {
+    "Talk": ("chat", "ask", "run", "console"),
+    "Set up": ("config", "platforms", "mcp", "doctor", "completion"),
+    "Conversations": ("sessions", "schedules", "usage", "deliveries", "ps"),
+    "People": ("pair", "people"),
+    "Store": ("store", "import", "export", "bench"),
+}
 
 
 class RootGroup(CommandGroup):
     """The group of all commands. It prints expected errors in one or two lines, no traceback."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands in groups."""
+        width = max(map(len, self.commands))
+        for group, names in COMMAND_GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl(
+                    [
+                        (name.ljust(width), self.commands[name].get_short_help_str())
+                        for name in names
+                    ]
+                )
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command of the line; an error names the command that has this name."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as problem:
+            paths = [
+                f"'{group} {args[0]}'"
+                for names in COMMAND_GROUPS.values()
+                for group in names
+                if args[0] in getattr(self.commands[group], "commands", ())
+            ]
+            if not paths:
+                raise
+            text = f"No such command {args[0]!r}. Did you mean {' or '.join(paths)}?"
+            raise click.UsageError(text, problem.ctx) from None
 
     def main(
         self,

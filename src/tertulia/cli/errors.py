@@ -12,6 +12,7 @@ from typing import NamedTuple
 import click
 
 from tertulia import errors
+from tertulia.cli.options import with_program_name
 from tertulia.cli.output import display_line
 from tertulia.install_command import extra_of, install_command
 
@@ -100,9 +101,10 @@ class CliFailure(NamedTuple):
 def failure_from(problem: Exception) -> CliFailure:
     """Return what to print for one of `EXPECTED_ERRORS`."""
     if isinstance(problem, errors.Error):
-        return CliFailure(exit_code(problem), problem.code, problem.message, problem.hint)
+        hint = with_program_name(problem.hint) if problem.hint else problem.hint
+        return CliFailure(exit_code(problem), problem.code, problem.message, hint)
     if isinstance(problem, click.ClickException):
-        message = _as_sentence(problem.format_message())
+        message = with_program_name(_as_sentence(problem.format_message()))
         return CliFailure(USAGE, "usage", message, _usage_hint(problem))
     if isinstance(problem, ModuleNotFoundError):
         hint = f"Install it: {install_command(extra_of(problem.name or ''))}"
@@ -136,4 +138,4 @@ def _as_sentence(text: str) -> str:
 
 def _usage_hint(problem: click.ClickException) -> str | None:
     ctx = getattr(problem, "ctx", None)
-    return f"Try: {ctx.command_path} --help" if ctx is not None else None
+    return with_program_name(f"Try: {ctx.command_path} --help") if ctx is not None else None

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from tertulia.cli import locations, output
-from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option
+from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option, program_name
 from tertulia.cli.platforms import append_section
 from tertulia.errors import ConfigError, NotFound
 
@@ -70,7 +70,7 @@ def add(options: CommandOptions, servers: str) -> None:
     if options.json:
         output.print_json({"config": path, "servers": names})
     else:
-        text = f"Look at its tools and accept them: tertulia mcp check {names[0]}"
+        text = f"Look at its tools and accept them: {program_name()} mcp check {names[0]}"
         output.print_text(options, text)
 
 
@@ -121,7 +121,8 @@ def check(options: CommandOptions, name: str) -> None:
         lines.append(f"  {tool.name}{note}: {output.display_line(tool.description, 100)}")
     lines += [f"  {tool} cannot be offered: {why}" for tool, why in tools.problems.items()]
     if changes:
-        lines.append(f"Changed and new tools are offered after: tertulia mcp accept {name}")
+        command = f"{program_name()} mcp accept {name}"
+        lines.append(f"Changed and new tools are offered after: {command}")
     output.print_text(options, "\n".join(map(output.display_line, lines)))
 
 

@@ -8,6 +8,7 @@ the value nearest to the command is used.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -18,6 +19,11 @@ import click
 from tertulia.core.session import STATES
 
 F = TypeVar("F")
+
+NAME = "tertulia"
+
+# A command in a text: no word or path goes on before it, and it names a command.
+_COMMAND = re.compile(rf"(?<![\w/.-]){NAME} (?=[a-z-])")
 
 _MAX_SENTENCE_LENGTH = 200
 _HUNDRED_YEARS_IN_MINUTES = 52_560_000
@@ -171,13 +177,23 @@ def _set_no_color(ctx: click.Context, param: click.Parameter, value: bool) -> No
 def program_name() -> str:
     """Return the name under which this program can be started again from this folder."""
     path = sys.argv[0]
-    if path in ("", "-", "-c"):  # a program text that Python was given has imported it
-        return "tertulia"
-    if os.path.basename(path) == "__main__.py":
-        return "python -m tertulia"
-    name = os.path.basename(path)
+    folder, name = os.path.split(path)
+    if name == "__main__.py" and os.path.basename(folder) == NAME:
+        return f"python -m {NAME}"
+    if not name.startswith(NAME):  # another program has imported it
+        return NAME
     on_path = shutil.which(name)
     if on_path is not None and os.path.realpath(on_path) == os.path.realpath(path):
         return shlex.quote(name)
     relative = os.path.relpath(path)
     return shlex.quote(path if relative.startswith(os.pardir) else relative)
+
+
+def with_program_name(text: str) -> str:
+    """Return a text whose commands can be typed as they stand.
+
+    Errors of the library and texts of the command line say `tertulia sessions list`; in a checkout
+    that program is not on the PATH.
+    """
+    name = program_name()
+    return _COMMAND.sub(lambda _: f"{name} ", text)

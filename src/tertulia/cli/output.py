@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from tertulia.cli.options import CommandOptions
+from tertulia.cli.options import CommandOptions, with_program_name
 from tertulia.core.text.display_safe import display_json, display_line, display_text
 from tertulia.platforms.terminal.pager import print_paged
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 __all__ = [
+    "INDENT",
     "ask_yes_no",
     "cell",
     "console",
@@ -54,7 +55,7 @@ _UNLIMITED_WIDTH = 10_000
 # Shorter work is finished before anybody could read the message.
 _SPINNER_DELAY_SECONDS = 0.5
 
-_INDENT = "    "
+INDENT = "    "
 _MIN_TEXT_WIDTH = 20
 
 
@@ -120,7 +121,7 @@ def print_items(
     if options.json:
         print_json([to_dict(item) for item in items])
     elif not items:
-        print_text(options, nothing)
+        print_text(options, with_program_name(nothing))
     else:
         print_renderables(options, to_table(items))
 
@@ -148,9 +149,9 @@ def print_indented(target: Console, text: Text) -> None:
     """Print a text with every line indented, also those that had to be wrapped."""
     from rich.text import Text
 
-    for line in text.wrap(target, max(_MIN_TEXT_WIDTH, target.width - len(_INDENT))):
+    for line in text.wrap(target, max(_MIN_TEXT_WIDTH, target.width - len(INDENT))):
         line.rstrip()
-        target.print(Text(_INDENT if line.plain else "").append_text(line))
+        target.print(Text(INDENT if line.plain else "").append_text(line))
 
 
 def new_table(*headings: str, elastic: str, numbers: Collection[str] = ()) -> Table:

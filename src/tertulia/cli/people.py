@@ -12,6 +12,7 @@ from tertulia.cli import locations, output
 from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option
 from tertulia.cli.pair import approve, refuse, to_dict
 from tertulia.core.memory import MAX_LENGTH, Memory
+from tertulia.core.source import LOCAL
 from tertulia.core.text import format
 from tertulia.errors import NotFound
 from tertulia.records.machine_zone import machine_zone
@@ -88,10 +89,12 @@ def _table(rows: Sequence[Person]) -> Table:
     zone = machine_zone()
     table = output.new_table("person", "name", "role", "since", elastic="name")
     for person in rows:
+        # Whoever uses the terminal of this machine is its owner, whatever is stored.
+        is_local = person.id.startswith(f"{LOCAL}:")
         table.add_row(
             output.cell(person.id),
-            output.cell(person.name or ""),
-            output.cell(person.role),
+            output.cell(person.name or ("you, at the terminal" if is_local else "")),
+            output.cell("owner" if is_local else person.role),
             format.format_time(person.created_at, zone),
         )
     return table

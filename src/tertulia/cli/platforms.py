@@ -15,7 +15,13 @@ import click
 
 from tertulia.cli import locations, output, wizard
 from tertulia.cli.errors import NEGATIVE_RESULT
-from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option, program_name
+from tertulia.cli.options import (
+    TEXT,
+    CommandGroup,
+    CommandOptions,
+    json_option,
+    with_program_name,
+)
 from tertulia.core.source import LOCAL
 from tertulia.core.text import format
 from tertulia.core.text.secret_patterns import hide_secrets
@@ -124,7 +130,7 @@ def add(options: CommandOptions, name: str, account: str) -> None:
         output.print_json({"name": name, "account": account, "identity": identity, "config": path})
         return
     output.print_text(options, f"Connected: {identity}. Written to {path}.")
-    next_steps = (definition.pairing or _PAIRING).replace(": tertulia ", f": {program_name()} ")
+    next_steps = with_program_name(definition.pairing or _PAIRING)
     output.print_text(options, _wrap(next_steps))
 
 

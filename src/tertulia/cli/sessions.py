@@ -12,7 +12,14 @@ import click
 from tertulia.cli import locations, output, session_details, session_list
 from tertulia.cli.completion import session_ids
 from tertulia.cli.errors import NEGATIVE_RESULT
-from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option, session_filters
+from tertulia.cli.options import (
+    TEXT,
+    CommandGroup,
+    CommandOptions,
+    json_option,
+    program_name,
+    session_filters,
+)
 from tertulia.cli.session_ref import resolve
 from tertulia.core import title as titles
 from tertulia.core.session import Session
@@ -239,7 +246,7 @@ def undo(options: CommandOptions, session_id: str, turns: int) -> None:
             )
         session = store.sessions.require(session.id)
     exchanges = "1 exchange" if count == 1 else f"{count} exchanges"
-    again = f"tertulia sessions redo {session.id}"
+    again = f"{program_name()} sessions redo {session.id}"
     _report(options, session, f"Took back {exchanges} of {session.id}. To restore: {again}")
 
 

@@ -6,11 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tertulia.cli import format
-from tertulia.cli.output import display_json, display_line, display_text, print_indented
+from tertulia.cli.output import (
+    INDENT,
+    display_json,
+    display_line,
+    display_text,
+    print_indented,
+)
 from tertulia.cli.session_details import to_dict as session_to_dict
 from tertulia.core.message import ASSISTANT, TOOL, USER, Message
 from tertulia.core.session import Session
 from tertulia.core.text.format import utc_text
+from tertulia.platforms.terminal.markdown_rows import render, row_width
+from tertulia.platforms.terminal.theme import Theme
+from tertulia.platforms.terminal.wrap import Segment
 from tertulia.records.machine_zone import machine_zone
 
 if TYPE_CHECKING:
@@ -44,7 +53,10 @@ def to_dict(session: Session, messages: Sequence[Message]) -> dict[str, Any]:
 
 
 def print_messages(console: Console, messages: Sequence[Message], *, whole: bool) -> None:
-    """Print messages, each under its number; long ones are cut unless `whole` is true."""
+    """Print messages, each under its number; long ones are cut unless `whole` is true.
+
+    On a terminal the Markdown of answers is rendered; a pipe gets it as it is stored.
+    """
     from rich.text import Text
 
     zone = machine_zone()
@@ -54,9 +66,22 @@ def print_messages(console: Console, messages: Sequence[Message], *, whole: bool
         head.append(_author(message), style=f"bold {color}")
         head.append(f"  {format.format_time(message.at, zone)}", style="dim")
         console.print(head)
-        for text, style in _paragraphs(message.body):
-            safe_text = display_text(text if whole else _cut(text, message.role)).strip("\n")
-            print_indented(console, Text(safe_text, style=style))
+        for whole_text, style in _paragraphs(message.body):
+            text = whole_text if whole else _cut(whole_text, message.role)
+            if console.is_terminal and message.role == ASSISTANT and not style:
+                _print_rendered(console, text)
+            else:
+                print_indented(console, Text(display_text(text).strip("\n"), style=style))
+
+
+def _print_rendered(console: Console, markdown: str) -> None:
+    """Print an answer as the chat in the terminal shows it."""
+    from rich.text import Text
+
+    theme = Theme(has_colours=not console.no_color)
+    for row in render(markdown, row_width(console.width - len(INDENT))):
+        # Not wrapped again: a line of code may be wider than the terminal.
+        console.print(Text.from_ansi(theme.escape((Segment("", INDENT), *row))), soft_wrap=True)
 
 
 def _author(message: Message) -> str:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shlex
+import shutil
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 
 import click
@@ -16,6 +19,13 @@ from tertulia.cli.options import CommandOptions, program_name
 from tertulia.errors import ConfigError
 from tertulia.private_files import make_private_folder
 
+AGENT_KINDS = {
+    "parrot": "no model: it shows what a model would get, and needs no key",
+    "openai": "a model with OpenAI's API: OpenAI, OpenRouter, Ollama, vLLM …",
+    "anthropic": "a model of Anthropic",
+    "command": "your program",
+    "http": "your web service",
+}
 _KEY_VARIABLES = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 _DEFAULT_MODELS = {"openai": "gpt-5-mini", "anthropic": "claude-sonnet-4-5"}
 
@@ -45,8 +55,8 @@ _REST = """
 """
 
 
-def create_config(options: CommandOptions, *, is_forced: bool = False) -> str:
-    """Ask which agent answers, write the configuration file and return its path.
+def create_config(options: CommandOptions, *, is_forced: bool = False) -> dict[str, object]:
+    """Ask who answers, write the configuration file and return its section [agent].
 
     If there is one and `is_forced` is false, ask first whether to replace it; raise ConfigError if
     it is to stay.
@@ -57,40 +67,65 @@ def create_config(options: CommandOptions, *, is_forced: bool = False) -> str:
             raise _exists_error(path)
         is_forced = True
     _require_writable(path)
-    output.print_text(options, "A few questions create the configuration.")
+    choices = click.HelpFormatter(width=min(shutil.get_terminal_size().columns, 100))
+    with choices.indentation():
+        choices.write_dl(list(AGENT_KINDS.items()))
+    output.print_text(options, f"Who answers?\n{choices.getvalue().rstrip()}")
     kind = click.prompt(
-        "Which agent answers? parrot needs no key and shows the input that a model would get",
-        type=click.Choice(["parrot", "openai", "anthropic", "command", "http"]),
-        default="parrot",
+        "Agent", type=click.Choice(list(AGENT_KINDS)), default="parrot", show_choices=False
     )
-    write_config(path, config_text(_ask_agent(kind)), is_forced=is_forced)
+    agent = _ask_agent(kind)
+    write_config(path, config_text(agent), is_forced=is_forced)
     output.print_text(options, f"Written to {path}.")
-    return path
+    return agent
+
+
+def next_step(agent: Mapping[str, object]) -> str:
+    """Return what to do after the file was written: set the key, then talk."""
+    variable = agent.get("api_key_env")
+    lines = [f"Talk with it: {program_name()} chat"]
+    if variable and not os.environ.get(str(variable)):
+        lines.insert(0, f"Set the key first: export {variable}=…")
+    return "\n".join(lines)
+
+
+def check_variable(name: str) -> str:
+    """Return the name of an environment variable; raise UsageError if it cannot be one."""
+    name = name.strip()
+    if name and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        # What was typed is not repeated: it may be the key itself.
+        raise click.UsageError(
+            "That is no name of an environment variable. Type the name, such as OPENAI_API_KEY,"
+            " not the key."
+        )
+    return name
 
 
 def _ask_agent(kind: str) -> dict[str, object]:
     agent: dict[str, object] = {"kind": kind}
     if kind in _KEY_VARIABLES:
-        agent["model"] = click.prompt("Which model", default=_DEFAULT_MODELS[kind])
+        agent["model"] = click.prompt("Model", default=_DEFAULT_MODELS[kind])
         if kind == "openai":
             url = click.prompt(
-                "At which address? Enter: at OpenAI",
+                "Address of the server (Enter: OpenAI)",
                 default="",
                 show_default=False,
                 value_proc=_check_address,
             )
             agent |= {"base_url": url} if url else {}
-        question = "Which environment variable contains the key? The key itself is not stored"
+        question = "Name of the environment variable with the key, not the key"
         default = _KEY_VARIABLES[kind]
         if "base_url" in agent:  # a server of one's own often wants no key
-            question, default = f"{question}. Enter: no key", ""
-        variable = click.prompt(question, default=default, show_default=bool(default))
+            question, default = f"{question} (Enter: none)", ""
+        variable = click.prompt(
+            question, default=default, show_default=bool(default), value_proc=check_variable
+        )
         agent |= {"api_key_env": variable} if variable else {}
     elif kind == "command":
-        question = "Which program, with its arguments"
+        question = "Program, with its arguments"
         agent["command"] = click.prompt(question, value_proc=parse_command)
     elif kind == "http":
-        agent["url"] = click.prompt("At which address", value_proc=_check_address)
+        agent["url"] = click.prompt("Address of your web service", value_proc=_check_address)
     return agent
 
 

@@ -118,7 +118,9 @@ def find_code(
 
 def unknown_code() -> NotFound:
     """Return the error for a wrong code."""
-    return NotFound("That code is not known.", hint="It may be older than an hour.")
+    return NotFound(
+        "That code is not known.", hint="It may be older than an hour: ask for a new one."
+    )
 
 
 def _hash(tx: Transaction, code: str) -> str:

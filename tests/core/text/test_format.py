@@ -44,6 +44,7 @@ def test_small_amounts_have_four_decimals(amount: float, text: str) -> None:
         (Usage(5, cost_usd=2, cost_status="actual"), "$2.00"),
         (Usage(5, cost_usd=2, cost_status="estimated"), "≈ $2.00"),
         (Usage(5, cost_usd=2, cost_status="unknown"), "≥ $2.00"),
+        (Usage(5, cost_usd=0, cost_status="unknown"), "unknown"),
         (Usage(5, cost_status="included"), "included"),
     ],
 )

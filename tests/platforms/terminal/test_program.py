@@ -322,13 +322,15 @@ class TestAnswerInProgress:
 def test_wizard_writes_a_configuration(tmp_path: Path) -> None:
     path = tmp_path / "home/.config/tertulia/config.toml"
     with tertulia(tmp_path, "run") as talk:
-        talk.sees("Which agent answers?")
+        talk.sees("Who answers?")
         talk.press("openai\r")
-        talk.sees("Which model")
+        talk.sees("Model")
         talk.press("my-model\r")
-        talk.sees("At which address?")
+        talk.sees("Address of the server")
         talk.press("http://127.0.0.1:9/v1\r")
-        talk.sees("contains the key?")
+        talk.sees("environment variable with the key")
+        talk.press("sk-secret\r")
+        talk.sees("That is no name of an environment variable.")
         talk.press("MY_KEY\r")
         talk.sees("names the variable MY_KEY, which is not set")
         assert talk.ends() == 2
@@ -346,9 +348,9 @@ def test_wizard_checks_answers_before_it_writes(
 ) -> None:
     path = tmp_path / "home/.config/tertulia/config.toml"
     with tertulia(tmp_path, "run") as talk:
-        talk.sees("Which agent answers?")
+        talk.sees("Who answers?")
         talk.press("http\r")
-        talk.sees("At which address:")
+        talk.sees("Address of your web service:")
         talk.press("localhost\r")
         talk.sees("Give http(s):// with a host")
         assert not path.exists()
@@ -359,9 +361,9 @@ def test_wizard_checks_answers_before_it_writes(
         assert talk.ends() == 0
     path.unlink()
     with tertulia(tmp_path, "run") as talk:
-        talk.sees("Which agent answers?")
+        talk.sees("Who answers?")
         talk.press("command\r")
-        talk.sees("Which program")
+        talk.sees("Program, with its arguments")
         talk.press("'my agent\r")
         talk.sees("A quote is not closed.")
         talk.press("'my agent' --of 'two words'\r")

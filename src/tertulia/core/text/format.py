@@ -45,5 +45,7 @@ def format_cost(usage: Usage) -> str:
         return "included"
     if usage.cost_usd is None:
         return "unknown" if usage.total else NO_VALUE
+    if not usage.cost_usd and usage.cost_status == "unknown":
+        return "unknown"  # at least nothing: that tells nobody anything
     sign = {"unknown": "≥ ", "estimated": "≈ "}.get(usage.cost_status or "", "")
     return sign + format_dollars(usage.cost_usd)
