@@ -66,3 +66,13 @@ def test_greeting_says_what_is_unanswered(tmp_path: Path) -> None:
         assert notice not in greeting()
         assert "Waiting for the answer to your last message:" in greeting()
         assert "within 60 s." in greeting()
+
+
+def test_greeting_of_an_empty_conversation_shows_no_id(tmp_path: Path) -> None:
+    with open_store(tmp_path / "talk.db", settings=Settings(zone="UTC")) as store:
+        session = store.sessions.open(Source.local())
+        rows = [row_text(row) for row in greeting_rows(store, Config(), 90)]
+        assert rows[-2] == "This is a new conversation."
+        store.sessions.rename(session.id, "Garden")
+        rows = [row_text(row) for row in greeting_rows(store, Config(), 90)]
+        assert rows[-2] == 'Continuing "Garden" (0 messages, just now)'

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 
 from tertulia import Source, Store, aio
 from tertulia import open as open_store
 from tertulia.cli.transcript_follower import TranscriptFollower
+from tertulia.platforms.base import StreamUpdate
 from tertulia.platforms.terminal.adapter import TerminalAdapter
 from tertulia.platforms.terminal.incoming import OtherMessage
 
@@ -105,6 +106,27 @@ def test_resumed_session_is_not_shown_again(store: Store, follower: TranscriptFo
     assert _look(follower, store) == []
     _answer(store, "back", "2")
     assert _look(follower, store) == ["back", "You said back."]
+
+
+def test_what_others_wrote_is_shown_before_the_own_turn(where: str, store: Store) -> None:
+    """Two terminals show the same order: that of the transcript."""
+    shown: list[str] = []
+
+    class Shown(TerminalAdapter):
+        def show_others(self, messages: Iterable[OtherMessage], *, is_busy: bool) -> None:
+            shown.extend(message.text for message in messages)
+
+    async def play() -> None:
+        async with aio.open(where) as opened:
+            terminal = Shown(stdin=io.StringIO(), stdout=io.StringIO())
+            await TranscriptFollower(opened, terminal).look()
+            _answer(store, "of another", "1")
+            update = StreamUpdate(kind="began", turn="2", message_id="2")
+            await terminal.show(TERMINAL, update)
+            assert shown == ["of another", "You said of another."]
+
+    _answer(store, "before", "0")
+    asyncio.run(play())
 
 
 def test_turn_in_progress_elsewhere_is_noticed(store: Store, follower: TranscriptFollower) -> None:

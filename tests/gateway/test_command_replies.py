@@ -13,26 +13,47 @@ from tertulia import Budget, ResetPolicy, Source
 from tertulia import open as open_store
 from tertulia.core.policy import PolicyForecast
 from tertulia.gateway import command_replies, commands
+from tertulia.platforms.terminal.markdown_rows import render
+from tertulia.platforms.terminal.wrap import row_text
 from tests.gateway.running_gateway import FAST, Echo, running_gateway
 
 
 def test_every_command_is_in_one_group() -> None:
     names = [name for group in command_replies.GROUPS.values() for name in group]
     assert len(names) == len(set(names))
-    assert {command.name for command in commands.TABLE} - set(names) <= {"help"}
+    assert {command.name for command in commands.TABLE} == set(names)
 
 
 def test_help_is_grouped_and_complete() -> None:
     rows = [(command.name, command.usage, command.description) for command in commands.TABLE]
     text = command_replies.help_text(rows, is_terminal=True)
     for command in commands.TABLE:
-        assert f"| `{command.usage.replace('|', chr(92) + '|')}` | {command.description} |" in text
-    assert text.index("| Conversations |") < text.index("| Messages |") < text.index("| State |")
+        assert f"| `/{command.name}" in text
+        assert f"` | {command.description} |" in text
+    assert text.index("| Conversations |") < text.index("**Messages**") < text.index("**State**")
     assert "/quit" in text
+    # One table: its columns are aligned over all groups, and fit on a usual screen.
+    rendered = [row_text(row) for row in render(text, 90)]
+    table = rendered[: rendered.index("")]
+    assert len({row.index("│") for row in table if "│" in row}) == 1
+    assert len(table) == len(commands.TABLE) + len(command_replies.GROUPS) + 1 + 2 + 10
     elsewhere = command_replies.help_text(rows, is_terminal=False)
     assert "/quit" not in elsewhere
     assert "|---|" not in elsewhere
     assert "**Messages**\n/retry: answer the last message again\n" in elsewhere
+
+
+def test_help_shows_all_of_one_command(where: str) -> None:
+    async def play() -> None:
+        async with running_gateway(where, Echo()) as node:
+            for name in ("link", "/link"):
+                reply = await node.hears(f"/help {name}")
+                assert reply == (
+                    "/link [CODE|confirm|off]: share one conversation between two chats."
+                )
+            assert await node.hears("/help nothing") == await node.hears("/help")
+
+    asyncio.run(play())
 
 
 def test_search_says_who_when_and_where_and_marks_the_word(where: str) -> None:

@@ -29,7 +29,7 @@ from tertulia.platforms import registry
 from tertulia.platforms.base import REFUSAL_KEY
 from tertulia.platforms.local import LocalSettings
 from tertulia.platforms.terminal.markdown_rows import render, row_width
-from tertulia.platforms.terminal.wrap import Row, Segment, row_text, wrap
+from tertulia.platforms.terminal.wrap import Row, Segment, row_text, text_width, wrap
 from tertulia.records.machine_zone import machine_zone
 from tertulia.storage.connect import public_name
 
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.02
 _PARROT = "The parrot is not a model: it shows the input that a model would get. To use a model:"
+_FIRST_KEYS = "/help, ctrl-D leaves"
+_HEAD_WIDTH = 79  # the hint stays near the name on a wide terminal
 _EXCHANGE_SEARCH_LIMIT = 20  # newest messages among which the last exchange is searched
 _EXCHANGE_ROWS = 3
 _ANSWER_SEARCH_LIMIT = 200  # newest messages among which the answer to the last one is searched
@@ -90,8 +92,12 @@ async def print_greeting(store: aio.Store, config: Config, *, is_plain: bool = F
 def greeting_rows(store: Store, config: Config, width: int) -> list[Row]:
     """Return what stands above the first prompt, with an empty row at the end."""
     name, location = _agent_name(config.main_agent), _short_location(store)
-    rows = wrap([Segment("bold", "Tertulia"), Segment("", f" · {name} · {location}")], width)
-    rows += wrap([Segment("dim", "/help lists the commands, ctrl-D leaves.")], width)
+    head = (Segment("bold", "Tertulia"), Segment("", f" · {name} · {location}"))
+    room = min(width, _HEAD_WIDTH) - text_width(row_text(head)) - len(_FIRST_KEYS)
+    if room >= len("  "):
+        rows: list[Row] = [(*head, Segment("dim", f"{' ' * room}{_FIRST_KEYS}"))]
+    else:
+        rows = [*wrap(head, width), *wrap([Segment("dim", _FIRST_KEYS)], width)]
     if config.main_agent.kind == "parrot":
         rows += wrap([Segment("notice", f"{_PARROT} {program_name()} config init")], width)
     rows += _describe_conversation(store, width)
@@ -174,7 +180,8 @@ def _describe_conversation(store: Store, width: int) -> list[Row]:
     """Return what the next message continues: the conversation and its last exchange."""
     sessions = store.sessions
     session = sessions.current(local_conversation.current_key(store))
-    if session is None:
+    count = 0 if session is None else store.transcript(session.id).count()
+    if session is None or (not count and session.title is None):
         return [(Segment("", "This is a new conversation."),)]
     title = session.title or sessions.suggest_title(session.id)
     name = f'"{clean_for_prompt(title, 60)}"' if title else session.id
@@ -185,7 +192,6 @@ def _describe_conversation(store: Store, width: int) -> list[Row]:
             " /resume 1 goes back."
         )
         return wrap([Segment("notice", text)], width)
-    count = store.transcript(session.id).count()
     messages = "1 message" if count == 1 else f"{count} messages"
     text = f"Continuing {name} ({messages}, {ago(session.updated_at, store.now())})"
     return [*wrap([Segment("", text)], width), *_last_exchange(store, session, width)]

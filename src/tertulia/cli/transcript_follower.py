@@ -36,6 +36,8 @@ class TranscriptFollower:
         self._session_id: str | None = None
         self._last_seq = 0
         self._looked_at: datetime | None = None
+        self._looking = asyncio.Lock()
+        terminal.catch_up = self.look
 
     async def run(self) -> None:
         """Show what others write, until the person leaves."""
@@ -44,11 +46,16 @@ class TranscriptFollower:
             try:
                 before, changes = changes, await self._store.count_changes()
                 if changes != before:
-                    messages, is_busy = await asyncio.to_thread(self._look, self._store.sync)
-                    self._terminal.show_others(messages, is_busy=is_busy)
+                    await self.look()
             except Error as problem:
                 log.debug("the transcript could not be read, retrying: %s", problem)
             await asyncio.sleep(_POLL_SECONDS)
+
+    async def look(self) -> None:
+        """Show what others have written since the last look."""
+        async with self._looking:
+            messages, is_busy = await asyncio.to_thread(self._look, self._store.sync)
+            self._terminal.show_others(messages, is_busy=is_busy)
 
     def _look(self, store: Store) -> tuple[list[OtherMessage], bool]:
         """Return the new messages of turns that run elsewhere, and whether one runs now."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, tzinfo
 from typing import Final
 
@@ -21,48 +21,65 @@ GROUPS: Final = {
     "Messages": (
         "undo", "redo", "retry", "stop", "compress", "last", "history", "search", "export",
     ),
-    "State": ("status", "usage", "queue", "policy", "ps", "whoami"),
-    "Later and elsewhere": ("schedule", "memory", "link", "pair"),
-    "Who answers": ("agent", "model"),
+    "State": ("status", "usage", "queue", "policy", "ps", "whoami", "help"),
+    "Schedules, memory, people": ("schedule", "memory", "link", "pair"),
+    "Agent and model": ("agent", "model"),
     "Approvals": ("approve", "deny", "approvals"),
 }  # fmt: skip
 _MORE: Final = "More"
 _WORDS_LENGTH: Final = 60
-_OF_TERMINAL: Final = (
-    ("/attach FILE…", "send files with the next message; `@path` in it does the same"),
-    ("/detach [NUMBER]", "do not send a file, or any"),
-    ("/quit", "leave the terminal; ctrl-D does the same"),
-)
+_USAGE_LENGTH: Final = 24
+_OF_TERMINAL: Final = {
+    "Files": (
+        ("/attach FILE…", "send files with the next message; `@path` in it does the same"),
+        ("/detach [NUMBER]", "do not send a file, or any"),
+    ),
+    "Keys": (
+        ("Enter", "send; alt-Enter, or `\\` and Enter, begins a new line"),
+        ("Tab", "complete a command, or a path after `@`"),
+        ("up, ctrl-R", "earlier input; search in it"),
+        ("ctrl-X ctrl-E", "write the message in `$EDITOR`"),
+        ("ctrl-C", "stop the answer, else clear the line"),
+        ("ctrl-O", "show the last tool call whole"),
+        ("ctrl-L", "clear the screen"),
+        ("ctrl-D, /quit", "leave; the conversation stays stored"),
+    ),
+}
 
 
 def help_text(rows: Sequence[tuple[str, str, str]], *, is_terminal: bool) -> str:
     """Return the commands in groups; a row is name, usage and description.
 
-    The terminal gets tables. Elsewhere a line for each command is better: a phone is narrow, and
-    chat apps make a link of a command that stands alone.
+    The terminal gets one table, with its keys. Elsewhere a line for each command is better: a phone
+    is narrow, and chat apps make a link of a command that stands alone.
     """
     group_of = {name: group for group, names in GROUPS.items() for name in names}
     groups: dict[str, list[tuple[str, str]]] = {group: [] for group in (*GROUPS, _MORE)}
     for name, usage, description in rows:
         groups[group_of.get(name, _MORE)].append((usage, description))
     if is_terminal:
-        groups[_MORE] += _OF_TERMINAL
+        return _help_table({**groups, **{name: list(r) for name, r in _OF_TERMINAL.items()}})
     return "\n\n".join(
-        "\n".join(_group_lines(group, commands, is_terminal=is_terminal))
+        "\n".join([f"**{group}**", *(f"{usage}: {about}" for usage, about in commands)])
         for group, commands in groups.items()
         if commands
     )
 
 
-def _group_lines(
-    group: str, commands: Sequence[tuple[str, str]], *, is_terminal: bool
-) -> list[str]:
-    if not is_terminal:
-        return [f"**{group}**", *(f"{usage}: {description}" for usage, description in commands)]
-    return [f"| {group} | |", "|---|---|", *(_table_row(*command) for command in commands)]
+def _help_table(groups: Mapping[str, Sequence[tuple[str, str]]]) -> str:
+    """Return one table, so that all groups are aligned; the first group is its head."""
+    lines: list[str] = []
+    for group, commands in groups.items():
+        if commands:
+            lines.append(f"| **{group}** | |" if lines else f"| {group} | |")
+            lines += ["|---|---|"] if len(lines) == 1 else []
+            lines += [_table_row(*command) for command in commands]
+    return "\n".join([*lines, "", "`/help COMMAND` shows all of a command."])
 
 
 def _table_row(usage: str, description: str) -> str:
+    if len(usage) > _USAGE_LENGTH:
+        usage = f"{usage.partition(' ')[0]} …"
     return f"| `{usage.replace('|', chr(92) + '|')}` | {description} |"
 
 

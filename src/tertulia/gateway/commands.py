@@ -474,7 +474,7 @@ def _whoami(context: CommandContext, argument: str) -> CommandReply:
     source = context.source
     name = source.user_name or source.user_id or ""
     if source.is_terminal:
-        name = f"at the {source.description}"
+        return CommandReply(f"You are the {context.role}, at the terminal.")
     return CommandReply(
         f"You are {clean_for_prompt(name, 80) or 'somebody without a name'}, {context.role}."
     )
@@ -490,6 +490,9 @@ def _pair(context: CommandContext, argument: str) -> CommandReply:
 
 def _help(context: CommandContext, argument: str) -> CommandReply:
     allowed = [c for c in TABLE if ROLES.index(context.role) <= ROLES.index(c.role)]
+    command = _BY_NAME.get(argument.strip().lstrip("/").lower())
+    if command is not None and command in allowed:
+        return CommandReply(f"{command.usage}: {command.description}.")
     rows = [(command.name, command.usage, command.description) for command in allowed]
     at_terminal = command_replies.is_terminal(context.source)
     return CommandReply(command_replies.help_text(rows, is_terminal=at_terminal))
@@ -617,7 +620,8 @@ TABLE: tuple[Command, ...] = (
     Command("last", "/last", "show the last question and its whole answer", _last,
             is_repeatable=True),
     Command("search", "/search WORDS", "search your messages", _search, is_immediate=True),
-    Command("export", "/export [FILE]", "show all of this conversation; in the terminal, write it",
+    Command("export", "/export [FILE]",
+            "show this conversation; in the terminal, write it to a file",
             _export, is_repeatable=True),
     Command("forget", "/forget", "delete this conversation", _forget, is_repeatable=True),
     Command("usage", "/usage", "show tokens and cost", _usage, is_immediate=True),
@@ -643,7 +647,8 @@ TABLE: tuple[Command, ...] = (
     Command("link", "/link [CODE|confirm|off]", "share one conversation between two chats", _link),
     Command("pair", "/pair [CODE|refuse PERSON]", "let somebody write to me", _pair, role="owner"),
     Command("whoami", "/whoami", "show your name and role", _whoami, is_immediate=True),
-    Command("help", "/help", "list the commands", _help, aliases=("start",), is_immediate=True),
+    Command("help", "/help [COMMAND]", "list the commands", _help, aliases=("start",),
+            is_immediate=True),
 )  # fmt: skip
 
 _BY_NAME = {name: command for command in TABLE for name in (command.name, *command.aliases)}

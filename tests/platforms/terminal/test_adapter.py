@@ -16,7 +16,7 @@ from prompt_toolkit.output import DummyOutput
 from tertulia.core.source import Source
 from tertulia.errors import Error, StoreUnavailable
 from tertulia.gateway import commands
-from tertulia.platforms.base import Incoming, Outgoing, StreamUpdate, Update
+from tertulia.platforms.base import FAILURE_KEY, Incoming, Outgoing, StreamUpdate, Update
 from tertulia.platforms.terminal.adapter import TerminalAdapter
 from tertulia.platforms.terminal.live import LiveView
 
@@ -413,6 +413,10 @@ class TestLive:
 class TestPlain:
     def test_words_say_who_speaks(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async def test() -> None:
+            answer = (
+                "# Plan\n\n**Sunny**, see [guide](https://example.org).\n\n> Wait.\n\n---\n\n"
+                "| day | rain |\n|---|---|\n| Monday | none |"
+            )
             stdin, out = io.StringIO("hello\n"), io.StringIO()
             for stream_ in (stdin, out):
                 monkeypatch.setattr(stream_, "isatty", lambda: True)
@@ -420,11 +424,18 @@ class TestPlain:
 
             async def receive(incoming: Any) -> None:
                 await show(adapter, "result", "weather")
-                await adapter.send(said("**Sunny.**"))
+                await adapter.send(said(answer))
+                await adapter.send(
+                    Outgoing(delivery=f"{FAILURE_KEY}1", chat_id="cli", text="✗ No.")
+                )
 
             await adapter.listen(receive)
             assert out.getvalue() == (
-                "You: Tool weather\nAgent: **Sunny.**\n\nWaiting for the answer.\nYou: \n"
+                "You: Tool weather\n"
+                "Agent: Plan\n\nSunny, see guide (https://example.org).\n\n"
+                "> Wait.\n\nday: Monday\nrain: none\n\n"
+                "Error: No.\n\n"
+                "Waiting for the answer.\nYou: \n"
             )
             assert not set(map(chr, range(32))) & set(out.getvalue()) - {"\n"}
 

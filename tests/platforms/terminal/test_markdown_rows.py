@@ -96,6 +96,13 @@ class TestStream:
         assert texts(stream.feed("one two three fo")) == ["one two"]
         assert texts(stream.tail) == ["three fo"]
 
+    def test_text_in_progress_stands_where_it_will_be_printed(self) -> None:
+        stream = Stream(40)
+        shown = texts(stream.feed("One.\n\n| day | rain |\n|---|---|\n| Mon | no |\n"))
+        assert [*shown, *texts(stream.tail)] == [
+            "One.", "", "day │ rain", "────┼─────", "Mon │ no",
+        ]  # fmt: skip
+
     def test_open_mark_is_taken_literally_after_some_rows(self) -> None:
         stream = Stream(10)
         final = texts(stream.feed("**never closed " + "word " * 40))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 from pathlib import Path
@@ -48,11 +49,13 @@ def test_long_reply_is_paged_and_the_conversation_goes_on(tmp_path: Path) -> Non
     command = f"{sys.executable} {tmp_path / 'pager.py'}"
     with tertulia(tmp_path, "chat", rows=24, TERTULIA_PAGER=command) as talk:
         talk.sees(PROMPT.strip())
-        talk.ask("/whoami", "You are at")
+        talk.ask("/whoami", "You are the owner")
         talk.press("/help\r")
         talk.sees("PAGER: ")
         talk.signal(signal.SIGINT)  # ctrl-C belongs to the pager, and this one has no use for it
         talk.press("q\r")
+        # What the pager leaves on the screen and what follows are apart.
+        talk.until(lambda: re.search(r"PAGER: .*\n.*\n\n›", talk.text) is not None, "a gap")
         talk.ask("still there?", "Say “help”")
         assert talk.text.count("PAGER: ") == 1
         talk.press("\x04")

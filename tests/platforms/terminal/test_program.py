@@ -89,7 +89,7 @@ def test_conversation_is_there_after_a_restart(tmp_path: Path) -> None:
         talk.ask("/resume Garden", 'Continuing with "Garden"')
         talk.ask("/search hello", "garden")
         talk.ask("/usage", "nothing to pay")
-        talk.ask("/whoami", "You are at the CLI terminal, owner.")
+        talk.ask("/whoami", "You are the owner, at the terminal.")
         assert 'Conversation: "Garden"' in talk.ask("/status", "in the queue")
         page = talk.ask("/export", "in the first one")
         assert "\nGarden\n" in page
@@ -128,14 +128,15 @@ def test_search_finds_earlier_input_and_can_be_left(tmp_path: Path) -> None:
         talk.sees(PROMPT.strip())
         talk.ask("hello garden", "Say “help”")
         talk.press("\x12gard")
-        talk.sees("backward: gard")
+        talk.sees("search earlier input: gard")
+        talk.sees("› hello garden\nsearch")  # what Enter would take
         talk.press("\x03")
-        talk.until(lambda: "backward" not in talk.text, "end of the search by ctrl-C")
+        talk.until(lambda: "search earlier" not in talk.text, "end of the search by ctrl-C")
         assert "You said: beans" in talk.ask("beans", "Say “help”")
         talk.press("\x12gard")
-        talk.sees("backward: gard")
+        talk.sees("search earlier input: gard")
         talk.press("\r")
-        talk.until(lambda: "backward" not in talk.text, "end of the search by Enter")
+        talk.until(lambda: "search earlier" not in talk.text, "end of the search by Enter")
         talk.press("\x05 gate\r")
         talk.sees("You said: hello garden gate")
         talk.press("\x04")
@@ -417,7 +418,7 @@ def test_pipe_without_an_answer_fails(tmp_path: Path) -> None:
         input="one\n/whoami\n", capture_output=True, text=True, env=environ, check=False,
     )  # fmt: skip
     assert done.returncode == NO_ANSWER
-    assert done.stdout.startswith("You are at the CLI terminal, owner.")
+    assert done.stdout.startswith("You are the owner, at the terminal.")
     assert "no-such-program" in done.stderr
     assert "/retry asks again" in done.stderr
     assert "[warning" not in done.stderr  # the log is a file
@@ -475,7 +476,7 @@ def test_forgotten_words_are_not_in_the_input_history(tmp_path: Path) -> None:
         assert "zebra" not in history.read_text("utf-8")
         talk.press("\x1b[A\x1b[A")
         talk.press("\x15/whoami\r")
-        talk.sees("You are at the CLI terminal")
+        talk.sees("You are the owner")
         talk.press("\x04")
         assert talk.ends() == 0
 

@@ -39,7 +39,7 @@ TYPED = "and on Sund"
 GREETING = {
     60: """\
         Tertulia · gpt-5-mini (openai) · talk.db
-        /help lists the commands, ctrl-D leaves.
+        /help, ctrl-D leaves
         Continuing "Garden" (2 messages, 2 h ago)
           › and the beans?
           Beans need no water: rain is enough. Beans need no water:
@@ -47,16 +47,14 @@ GREETING = {
           Beans need no water: rain is enough.
         """,
     90: """\
-        Tertulia · gpt-5-mini (openai) · talk.db
-        /help lists the commands, ctrl-D leaves.
+        Tertulia · gpt-5-mini (openai) · talk.db                   /help, ctrl-D leaves
         Continuing "Garden" (2 messages, 2 h ago)
           › and the beans?
           Beans need no water: rain is enough. Beans need no water: rain is enough. Beans need no
           water: rain is enough. Beans need no water: rain is enough.
         """,
     200: """\
-        Tertulia · gpt-5-mini (openai) · talk.db
-        /help lists the commands, ctrl-D leaves.
+        Tertulia · gpt-5-mini (openai) · talk.db                   /help, ctrl-D leaves
         Continuing "Garden" (2 messages, 2 h ago)
           › and the beans?
           Beans need no water: rain is enough. Beans need no water: rain is enough. Beans need no water:

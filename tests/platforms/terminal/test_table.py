@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tertulia.platforms.terminal.blocks import parse_leaves
 from tertulia.platforms.terminal.table import table_rows
 from tertulia.platforms.terminal.wrap import row_text, text_width
 
@@ -43,3 +44,31 @@ def test_narrow_table_is_a_list_of_values() -> None:
 
 def test_missing_cells_are_empty() -> None:
     assert row_text(table_rows((("a", "b"), ("1",)), 40)[2]).rstrip(" │") == "1"
+
+
+def test_cells_stand_where_the_column_says() -> None:
+    (leaf,) = parse_leaves(
+        "| day | litres | sky |\n|:--|--:|:-:|\n| Mon | 2 | sun |\n| Tue | 10 | – |"
+    )
+    assert leaf.alignments == ("left", "right", "center")
+    rows = [row_text(row) for row in table_rows(leaf.table, 40, (), leaf.alignments)]
+    assert rows == [
+        "day │ litres │ sky",
+        "────┼────────┼────",
+        "Mon │      2 │ sun",
+        "Tue │     10 │  –",
+    ]
+
+
+def test_plain_table_has_a_line_for_each_value() -> None:
+    rows = [row_text(row) for row in table_rows(TABLE, 80, is_plain=True)]
+    assert rows == [
+        "name: rain",
+        "what it does: a long text about the rain in Sevilla",
+        "",
+        "name: sun",
+        "what it does: –",
+    ]
+    entries = (("Keys", ""), ("Tab", "complete"), ("**More**", ""), ("ctrl-D", "leave"))
+    rows = [row_text(row) for row in table_rows(entries, 80, is_plain=True)]
+    assert rows == ["Keys", "Tab: complete", "", "More", "ctrl-D: leave"]

@@ -22,10 +22,10 @@ def test_answers_appear_in_the_terminal_that_asked(tmp_path: Path) -> None:
         for number in range(4):
             assert MARK not in first.ask(f"first {number}", ANSWER)
             first.ask("/status", "in the queue")
-            second.ask("/whoami", "You are at the CLI terminal")
+            second.ask("/whoami", "You are the owner")
         assert second.ask("second", ANSWER).count(ANSWER) == 1
         assert "in the queue" not in second.text
-        assert "You are at" not in first.text
+        assert "You are the owner" not in first.text
 
         second.until(lambda: second.text.count(MARK) == 4, "what the first terminal did")
         first.sees(f"{MARK}\n┆ › second\n")

@@ -12,7 +12,7 @@ import math
 import os
 import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, TextIO
 
 from tertulia.core.source import LOCAL, Source
@@ -50,6 +50,7 @@ class TerminalAdapter(Adapter):
     `settled` is awaited after each line of a pipe; see `LineView`.
     `unanswered` are the keys of the deliveries that say why a message has no answer.
     `typed_ids` are the messages that were typed here, `answered_here` those whose turn ran here.
+    `catch_up` is awaited before a turn is shown here: it shows what other terminals wrote before.
     `finished` is set when there is no more input, or the person leaves; `problem` is the exception,
     if something failed.
     """
@@ -71,6 +72,7 @@ class TerminalAdapter(Adapter):
         self.unanswered: list[str] = []
         self.typed_ids: set[str | None] = set()
         self.answered_here: set[str | None] = set()
+        self.catch_up: Callable[[], Awaitable[None]] | None = None
         self._failure: Exception | None = None
         self._sent: deque[str] = deque(maxlen=_MAX_SENT_KEYS)
         stdin, stdout = stdin or sys.stdin, stdout or sys.stdout
@@ -160,6 +162,8 @@ class TerminalAdapter(Adapter):
     async def show(self, source: Source, update: StreamUpdate) -> str | None:
         if update.kind == "began":
             self.answered_here.add(update.message_id)
+            if self.catch_up is not None:
+                await self.catch_up()
         self._view.update(update)
         return None
 

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 LeafKind = Literal["text", "heading", "code", "table", "rule"]
 Table = tuple[tuple[str, ...], ...]
+Alignment = Literal["left", "center", "right"]
 
-_QUOTE = Segment("dim", "│ ")
+QUOTE = Segment("dim", "│ ")
 _STYLES = {"strong_open": "bold", "em_open": "italic", "s_open": "strike"}
 
 
@@ -32,6 +33,7 @@ class Leaf(NamedTuple):
     first       the prefix of the first row; `rest` is that of the others
     has_gap     an empty row stands before it, unless it is the first
     table       the cells of a table, row by row; the first row is the head
+    alignments  where the cells of each column of the table stand
     """
 
     kind: LeafKind
@@ -43,6 +45,7 @@ class Leaf(NamedTuple):
     gap: Row
     language: str = ""
     table: Table = ()
+    alignments: tuple[Alignment, ...] = ()
 
     @property
     def style(self) -> str:
@@ -103,7 +106,8 @@ class _Leaves:
                 self._block_line = token.map[0]
             if token.type == "table_open":
                 end = next(at for at in range(index, len(tokens)) if _closes(tokens[at], token))
-                yield self._leaf("table", "", table=_cells(tokens[index:end]))
+                leaf = self._leaf("table", "", table=_cells(tokens[index:end]))
+                yield leaf._replace(alignments=_alignments(tokens[index:end]))
                 index = end
             elif token.type == "inline":
                 is_heading = tokens[index - 1].type == "heading_open"
@@ -129,7 +133,7 @@ class _Leaves:
             case "list_item_open":
                 self._open.append(self._item())
             case "blockquote_open":
-                self._open.append(_Container(_QUOTE, _QUOTE, is_item=False, begins_list=False))
+                self._open.append(_Container(QUOTE, QUOTE, is_item=False, begins_list=False))
             case "list_item_close" | "blockquote_close":
                 self._open.pop()
             case _:
@@ -216,3 +220,12 @@ def _cells(tokens: Sequence[Token]) -> Table:
         elif token.type == "inline":
             rows[-1].append(token.content)
     return tuple(map(tuple, rows))
+
+
+def _alignments(tokens: Sequence[Token]) -> tuple[Alignment, ...]:
+    """Return the alignment of each column, from the cells of the head."""
+    styles = (str(token.attrGet("style")) for token in tokens if token.type == "th_open")
+    return tuple(
+        "right" if "right" in style else "center" if "center" in style else "left"
+        for style in styles
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import sys
 from collections.abc import Awaitable, Callable
 from typing import TextIO
@@ -22,6 +23,7 @@ from tertulia.platforms.terminal.attachments import (
     describe_problem,
     is_attachment_command,
 )
+from tertulia.platforms.terminal.blocks import QUOTE
 from tertulia.platforms.terminal.incoming import (
     QUITS,
     OtherMessage,
@@ -30,6 +32,7 @@ from tertulia.platforms.terminal.incoming import (
     read_stream,
     typed_message,
 )
+from tertulia.platforms.terminal.markdown_rows import render, row_width
 
 log = logging.getLogger("tertulia.gateway")
 
@@ -124,22 +127,28 @@ class LineView:
     def print_message(self, text: str, *, is_answer: bool = True) -> None:
         """Print a whole message. Nothing is paged: whoever reads lines has their own way."""
         self._sent_texts.append(text.strip())
-        name = "Agent: " if self._is_plain else ""
-        self._write(f"{name}{display_text(text).rstrip()}\n\n")
+        if self._is_plain:
+            self._write(f"Agent: {_plain_text(text)}\n\n")
+        else:
+            self._write(f"{display_text(text).rstrip()}\n\n")
 
     def print_failure(self, text: str) -> None:
         """Print why a message has no answer: to a pipe's reader it is no answer."""
-        if self._is_plain:
-            self.print_message(text)
-            return
         self._sent_texts.append(text.strip())
+        if self._is_plain:
+            self._write(f"Error: {display_text(text).removeprefix('✗').strip()}\n\n")
+            return
         sys.stderr.write(f"{display_text(text).rstrip()}\n")
 
     def print_other(self, message: OtherMessage) -> None:
         """Say what another terminal wrote; a pipe gets the answers to its own messages alone."""
         if self._is_plain and not message.is_to_typed:
-            name = "Agent" if message.is_answer else "You"
-            self._write(f"From another terminal, {name}: {display_text(message.text)}\n")
+            text = (
+                f"Agent: {_plain_text(message.text)}"
+                if message.is_answer
+                else (f"You: {display_text(message.text)}")
+            )
+            self._write(f"From another terminal, {text}\n")
 
     def set_busy_elsewhere(self, *, is_busy: bool) -> None:
         """Do nothing: a person who reads line by line is not told of each other turn."""
@@ -178,3 +187,11 @@ class LineView:
                 raise
             self.is_gone = True
             self.is_closed.set()
+
+
+def _plain_text(markdown: str) -> str:
+    """Return an answer without the marks of Markdown, which a screen reader would read aloud."""
+    width = row_width(shutil.get_terminal_size().columns)
+    rows = render(markdown, width, is_plain=True)
+    texts = ("".join("> " if part == QUOTE else part.text for part in row) for row in rows)
+    return "\n".join(texts).rstrip()

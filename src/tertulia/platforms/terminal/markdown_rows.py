@@ -48,17 +48,21 @@ def row_width(columns: int) -> int:
     return max(min(columns - 1, MAX_WIDTH), 1)
 
 
-def render(markdown: str, width: int) -> list[Row]:
-    """Return the rows of a whole text."""
-    stream = Stream(width)
+def render(markdown: str, width: int, *, is_plain: bool = False) -> list[Row]:
+    """Return the rows of a whole text; `is_plain`: for a reader who hears them (see `Stream`)."""
+    stream = Stream(width, is_plain=is_plain)
     return [*stream.feed(markdown), *stream.finish()]
 
 
 class Stream:
-    """The rows of a text that arrives in pieces. `width` may be changed at any time."""
+    """The rows of a text that arrives in pieces. `width` may be changed at any time.
 
-    def __init__(self, width: int) -> None:
+    `is_plain`: a table has a line for each cell, and nothing is drawn.
+    """
+
+    def __init__(self, width: int, *, is_plain: bool = False) -> None:
         self.width = width
+        self._is_plain = is_plain
         self._source = ""  # of the last block
         self._leaf_index = 0  # leaves of the last block that were returned as a whole
         self._position = 0  # in the next leaf: visible characters, or lines of code
@@ -75,7 +79,7 @@ class Stream:
     def finish(self) -> list[Row]:
         """End the text; return the remaining rows. The next piece begins a new text."""
         rows = self._take(is_end=True)
-        self.__init__(self.width)  # type: ignore[misc]
+        self.__init__(self.width, is_plain=self._is_plain)  # type: ignore[misc]
         return rows
 
     @property
@@ -85,6 +89,8 @@ class Stream:
         rows: list[Row] = []
         position = self._position
         for index, leaf in enumerate(leaves, self._leaf_index):
+            has_gap = leaf.has_gap and position == 0 and (rows or self._has_rows)
+            rows += [leaf.gap] if has_gap else []
             rows += self._rows(index, leaf, position)
             position = 0
         return rows
@@ -123,7 +129,11 @@ class Stream:
         if leaf.kind == "code":
             return highlight_lines(leaf.source, leaf.language)[position:]
         if leaf.kind == "table":
-            return table_rows(leaf.table, self.width, leaf.rest)
+            return table_rows(
+                leaf.table, self.width, leaf.rest, leaf.alignments, is_plain=self._is_plain
+            )
+        if leaf.kind == "rule" and self._is_plain:
+            return []
         if leaf.kind == "rule":
             return [(*leaf.rest, Segment("dim", "─" * min(self.width, 40)))]
         return self._wrapped(self._spans(index, leaf), leaf, position)

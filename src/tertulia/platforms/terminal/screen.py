@@ -131,7 +131,10 @@ class Screen:
         self._is_paging = False
         self._rows_meanwhile: list[Row] = []  # to be printed when the person leaves the pager
         self._theme = theme
-        self._search = SearchToolbar()
+        self._search = SearchToolbar(
+            backward_search_prompt="search earlier input: ",
+            forward_search_prompt="search later input: ",
+        )
         self._completer = InputCompleter(lambda: self.menu)
         self._buffer = Buffer(
             # In a thread: a folder may be slow to list, or on another machine.
@@ -221,7 +224,7 @@ class Screen:
         finally:
             self._is_paging = False
         held, self._rows_meanwhile = self._rows_meanwhile, []
-        self.print_rows(held)
+        self.print_rows([(), *held])  # the pager has left its last row directly above
 
     def _one_write(self) -> contextlib.AbstractContextManager[None]:
         if isinstance(self._output, BatchedOutput):
@@ -243,6 +246,7 @@ class Screen:
                     BufferControl(
                         self._buffer,
                         search_buffer_control=self._search.control,
+                        preview_search=True,
                         input_processors=[AppendAutoSuggestion()],
                     ),
                     get_line_prefix=self._prompt_text,
