@@ -79,8 +79,9 @@ async def print_greeting(store: aio.Store, config: Config, *, is_plain: bool = F
         return
     from tertulia.platforms.terminal.theme import terminal_theme
 
-    theme, width = terminal_theme(), row_width(shutil.get_terminal_size().columns)
+    width = row_width(shutil.get_terminal_size().columns)
     section = config.platform(LOCAL)
+    theme = terminal_theme(section.style if isinstance(section, LocalSettings) else {})
     is_plain |= os.environ.get("TERM") == "dumb"
     is_plain |= isinstance(section, LocalSettings) and section.plain
     await store.nodes.forget_ended()  # so that it is known what is unanswered

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 
 from tertulia.core.source import LOCAL
 from tertulia.platforms.base import Adapter
@@ -18,10 +19,19 @@ class LocalSettings(PlatformSection, frozen=True, kw_only=True):
     enabled   whether `tertulia run` answers in its terminal, if it has one
     history   the file with the lines typed before; default: a file in the state folder; "": no file
     plain     print whole lines and words instead of marks, for screen readers
+    style     how parts of the conversation look: attributes and colours by the name of the part
     """
 
     history: str | None = None
     plain: bool = False
+    style: Mapping[str, str] = {}
+
+    def __post_init__(self) -> None:
+        if self.style:
+            # Loaded only for this: a program that only uses the store needs no terminal.
+            from tertulia.platforms.terminal.theme import check_styles
+
+            check_styles(self.style)
 
 
 def build(context: BuildContext) -> Adapter:
@@ -30,7 +40,9 @@ def build(context: BuildContext) -> Adapter:
     from tertulia.platforms.terminal.adapter import TerminalAdapter
 
     settings = context.settings
-    return TerminalAdapter(history=_history_file(settings), is_plain=settings.plain)
+    return TerminalAdapter(
+        history=_history_file(settings), is_plain=settings.plain, style=settings.style
+    )
 
 
 def _history_file(settings: LocalSettings) -> str | None:

@@ -12,7 +12,8 @@ import math
 import os
 import sys
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TextIO
 
 from tertulia.core.source import LOCAL, Source
@@ -64,6 +65,7 @@ class TerminalAdapter(Adapter):
         settled: Settled | None = None,
         history: str | None = None,
         is_plain: bool = False,
+        style: Mapping[str, str] = MappingProxyType({}),
         stdin: TextIO | None = None,
         stdout: TextIO | None = None,
         terminal: tuple[Input, Output] | None = None,
@@ -82,7 +84,7 @@ class TerminalAdapter(Adapter):
         if is_terminal and not is_plain and os.environ.get("TERM") != "dumb":
             from tertulia.platforms.terminal.live import LiveView
 
-            self._view = LiveView(history, terminal, self.attachments)
+            self._view = LiveView(history, terminal, self.attachments, style=style)
         else:
             self._view = LineView(stdin, stdout, self.attachments, is_plain=is_terminal)
             self._view.settled = settled

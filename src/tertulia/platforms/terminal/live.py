@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from tertulia.core.media import Media
@@ -41,10 +42,13 @@ class LiveView:
         history: str | None = None,
         terminal: tuple[Input, Output] | None = None,
         attachments: Attachments | None = None,
+        *,
+        style: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._attachments = attachments or Attachments()
+        theme = terminal_theme(style)
         self._screen = Screen(
-            self._submit, self._stop, theme=terminal_theme(), history=history, terminal=terminal
+            self._submit, self._stop, theme=theme, history=history, terminal=terminal
         )
         self._receive: Receive | None = None
         self._tasks: set[asyncio.Task[None]] = set()
