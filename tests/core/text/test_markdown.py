@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from itertools import combinations
 
@@ -12,6 +13,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from markdown_it.common.utils import escapeHtml
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
+from markdown_it.utils import EnvType, OptionsDict
 
 from tertulia.core.text.markdown import _parse_markup, _read_lines, format_parts, parse
 from tertulia.core.text.spans import SPAN_KINDS, FormattedText, Span
@@ -118,11 +123,22 @@ class TextOfHtml(HTMLParser):
         self.text += data
 
 
+def render_fence(
+    renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType
+) -> str:
+    """Return what nobody may lose: the text after the fence too, unless it is only a language."""
+    fence = tokens[index]
+    language, _, rest = fence.info.strip().partition(" ")
+    text = rest + fence.content
+    return escapeHtml(text if text.strip() else language)
+
+
 def text_by_html(source: str) -> str:
     """Return the text of a source by the HTML renderer of the parser, which we do not use."""
     parser = MarkdownIt("commonmark", {"html": False, "breaks": True, "maxNesting": 60})
     parser.enable(["table", "strikethrough"])
     parser.disable(["lheading", "reference", "html_block", "html_inline"])
+    parser.add_render_rule("fence", render_fence)
     reader = TextOfHtml()
     reader.feed(parser.render(source))
     reader.close()
@@ -149,6 +165,8 @@ def assert_nested(formatted: FormattedText) -> None:
                                  "\n# ", "\n1. ", "~~", "**", " ", "\n```\n", "\\", "👩‍👩‍👧"]),
                 max_size=40).map("".join))  # fmt: skip
 @example("* * *\n\n* a\n* b")
+@example("1. ```word")
+@example("```word and more\ncode\n```")
 @example("1. a\n\n   b\n   1. c\n\n2. d")
 def test_text_without_markup_is_that_of_another_renderer(source: str) -> None:
     formatted = parse(source)
