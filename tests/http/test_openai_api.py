@@ -302,13 +302,6 @@ class TestResponses:
         # The turn was answered already: its answer is returned again, and nothing is stored.
         assert response.output_text == first.output_text
 
-    def test_response_of_other_person_is_not_continued(self, server: ServedGateway) -> None:
-        first = server.openai("ana").responses.create(model="parrot", input="swordfish")
-        response = server.openai("bob").responses.create(
-            model="parrot", input="history", previous_response_id=first.id
-        )
-        assert "swordfish" not in response.output_text
-
 
 class TestStoredResponses:
     @pytest.mark.parametrize("streams", [True, False])
@@ -375,6 +368,28 @@ class TestStoredResponses:
     def test_unknown_response_is_not_found(self, server: ServedGateway, response_id: str) -> None:
         with pytest.raises(openai.NotFoundError):
             server.openai().responses.retrieve(response_id)
+
+
+class TestPreviousResponse:
+    def test_response_of_somebody_else_is_not_found(self, where: str) -> None:
+        with served_gateway(where) as server:
+            first = server.openai().responses.create(model="parrot", input="hola")
+            with pytest.raises(openai.NotFoundError):
+                server.openai("eve").responses.create(
+                    model="parrot", input="and?", previous_response_id=first.id
+                )
+
+    def test_response_of_a_deleted_conversation_is_not_found(self, where: str) -> None:
+        with served_gateway(where) as server:
+            client = server.openai()
+            first = client.responses.create(model="parrot", input="hola")
+            with server.store() as store:
+                (session,) = store.sessions.find().items
+                store.sessions.delete(session.id)
+            with pytest.raises(openai.NotFoundError):
+                client.responses.create(model="parrot", input="and?", previous_response_id=first.id)
+            with server.store() as store:
+                assert store.sessions.count() == 0
 
 
 class TestInputItems:

@@ -316,6 +316,8 @@ async def create_response(call: ApiCall) -> Response:
     previous = None
     if body.previous_response_id:
         previous = conversation_id.read_response_id(key, body.previous_response_id)
+        if previous.message:
+            await _require_turn(call, body.previous_response_id)
     _refuse_options(body)
     messages = openai_requests.to_chat_messages(body.input)
     conversation = await choose_conversation(
