@@ -26,6 +26,8 @@ def test_total_counts_reasoning_once() -> None:
         ("cost_usd", -0.01),
         ("cost_usd", "1"),
         ("cost_usd", float("nan")),
+        ("cost_usd", True),
+        ("cost_usd", Decimal("sNaN")),
         ("model", 4),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,21 @@ def test_size_and_path_are_checked(where: str, tmp_path: Path) -> None:
             store.media.put(PNG, max_bytes=100)
         with pytest.raises(ConfigError):
             store.media.put(tmp_path / "missing")
+        (tmp_path / "picture.png").write_bytes(PNG)
+        with pytest.raises(TooLarge):
+            store.media.put(tmp_path / "picture.png", max_bytes=100)
+        assert store.media.put(tmp_path / "picture.png", max_bytes=10**30).size == len(PNG)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_what_is_no_file_is_refused_at_once(where: str, tmp_path: Path) -> None:
+    """A device may have no end, and a pipe no writer."""
+    os.mkfifo(tmp_path / "pipe")
+    with tertulia.open(where) as store:
+        for path in (tmp_path / "pipe", tmp_path, Path("/dev/null")):
+            with pytest.raises(ConfigError, match="cannot be read") as refused:
+                store.media.put(path)
+            assert refused.value.field == "content"
 
 
 def test_file_is_deleted_with_its_last_conversation(where: str) -> None:

@@ -97,6 +97,8 @@ class Usage(_CallDetails, frozen=True):
 
 
 def _is_money(dollars: object) -> bool:
+    if isinstance(dollars, bool) or (isinstance(dollars, Decimal) and not dollars.is_finite()):
+        return False
     return isinstance(dollars, int | float | Decimal) and 0 <= dollars < 1e9
 
 

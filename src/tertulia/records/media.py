@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import stat
 from collections.abc import Iterable
 from typing import BinaryIO, Final
 
@@ -25,6 +26,7 @@ from tertulia.storage.rows import to_micros
 
 _PENDING_SECONDS: Final = 7 * 86_400
 _CLEAN_LIMIT: Final = 100
+_NONBLOCK: Final = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # as the system has it
 
 
 @checks_arguments
@@ -127,15 +129,28 @@ def delete_old_files(tx: Transaction, *, before: int, limit: int) -> int:
 
 def _read(path: str | os.PathLike[str], max_bytes: int | None) -> bytes:
     try:
-        with open(path, "rb") as file:
-            return file.read(-1 if max_bytes is None else max_bytes + 1)
+        # Opening a pipe must not wait for its writer.
+        with open(os.open(path, os.O_RDONLY | _NONBLOCK), "rb") as file:
+            status = os.fstat(file.fileno())
+            is_file = stat.S_ISREG(status.st_mode)
+            is_small = max_bytes is None or status.st_size <= max_bytes
+            content = file.read() if is_file and is_small else b""
     except (OSError, ValueError) as problem:  # ValueError: NUL or a lone surrogate in the path
         reason = problem.strerror if isinstance(problem, OSError) else "no file has such a name"
-        raise ConfigError(
-            f"The file cannot be read: {reason}.",
-            hint="Give the bytes, or the path of a file that this user may read.",
-            field="content",
-        ) from problem
+        raise _unreadable(reason) from problem
+    if not is_file:
+        raise _unreadable("it is a device or a pipe, which may have no end")
+    if max_bytes is not None and not is_small:
+        raise _too_large(max_bytes)
+    return content
+
+
+def _unreadable(reason: str | None) -> ConfigError:
+    return ConfigError(
+        f"The file cannot be read: {reason}.",
+        hint="Give the bytes, or the path of a file that this user may read.",
+        field="content",
+    )
 
 
 def _too_large(max_bytes: int) -> TooLarge:

@@ -59,7 +59,7 @@ def read_ahead(
     tx: Transaction, session_id: str, budget: HistoryBudget, *, with_zone: bool
 ) -> ReadAhead:
     """Read what a history needs if its view ends with the newest messages; raise `NotFound`."""
-    count = _first_count(budget)
+    count = min(_first_count(budget), _MOST_READ)
     steps: list[Step] = [
         ("transcript_view", {"id": session_id}),
         ("messages_newest", {"id": session_id, "count": count}),
