@@ -713,6 +713,20 @@ def test_pop_takes_one_item_of_a_message_with_several(store: Store) -> None:
     assert items(session) == before[:-1]
 
 
+def test_messages_of_others_that_hold_no_item_are_skipped(store: Store) -> None:
+    stored = store.sessions.open(ANA)
+    odd: list[dict[str, Any]] = [
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": ""},
+        {"role": "assistant", "content": None, "tool_calls": 5},
+    ]
+    store.transcript(stored.id).extend(odd)
+    session = TertuliaSession("x", store, source=ANA)
+    assert items(session) == [{"role": "user", "content": "hello"}]
+    assert asyncio.run(session.pop_item()) == {"role": "user", "content": "hello"}
+    assert asyncio.run(session.pop_item()) is None
+
+
 def test_what_was_cut_off_elsewhere_is_no_item(store: Store) -> None:
     with store.turn(ANA, "the sky?") as turn:
         turn.add_assistant(None, tool_calls=[ToolCall("c1", "look", {})])

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from tertulia import IllegalMove, SessionBusy, Store
+from tertulia.aio.turn import TurnControl
 from tertulia.integrations import run_lease
-from tertulia.integrations.run_lease import RunLease
+from tertulia.integrations.run_lease import HeldTurn, RunLease
 from tertulia.integrations.store_access import unwrap_store
 from tests.records.store_inspection import ANA, open_apart
 
@@ -48,6 +51,33 @@ def test_an_owner_keeps_its_turn_until_it_is_released(store: Store) -> None:
         assert run_lease._held_turns == {}
 
     asyncio.run(run())
+
+
+def test_turn_claimed_while_another_is_removed_stays_held(store: Store) -> None:
+    """Lease renewal removes turns in its own thread; here a run begins in the middle of that."""
+    lease, owner = make_lease(store), Owner()
+    conversation = lease._conversation
+
+    async def hold() -> HeldTurn:
+        return HeldTurn(conversation, cast(TurnControl, None), owner)
+
+    class Interrupted(list[HeldTurn]):
+        def __bool__(self) -> bool:
+            result = len(self) > 0
+            if beginning.ident is None:
+                beginning.start()
+                beginning.join(timeout=0.5)  # as far as it comes; it may have to wait for us
+            return result
+
+    beginning = threading.Thread(target=lambda: asyncio.run(hold()))
+    ended = asyncio.run(hold())
+    run_lease._held_turns[conversation] = Interrupted([ended])
+    ended.remove()
+    beginning.join()
+    ((held_turn,),) = run_lease._held_turns.values()
+    assert held_turn.is_owned_by(owner)
+    held_turn.remove()
+    assert run_lease._held_turns == {}
 
 
 def test_another_task_is_refused_while_a_run_goes_on(store: Store) -> None:

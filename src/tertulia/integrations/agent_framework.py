@@ -97,7 +97,7 @@ class TertuliaHistoryProvider(HistoryProvider):
         self, session_id: str | None, *, state: dict[str, Any] | None = None, **kwargs: Any
     ) -> list[Message]:
         """Return the stored messages of a session, oldest first."""
-        messages = await self._executor.run(self._messages, session_id, None)
+        messages = await self._executor.run(self._read_messages, session_id, None)
         if not self.skip_excluded:
             return messages
         return [
@@ -175,7 +175,7 @@ class TertuliaHistoryProvider(HistoryProvider):
         self, run: _Run, messages: Sequence[Message], *, is_answer: bool | None = None
     ) -> None:
         candidates = [message for message in messages if id(message) not in run.stored]
-        stored = await self._executor.run(self._messages, run.session_id, len(candidates) + 1)
+        stored = await self._executor.run(self._read_messages, run.session_id, len(candidates) + 1)
         new_messages = find_new_messages(stored, candidates)
         run.stored.update((id(message), message) for message in messages)
         if not new_messages:
@@ -189,7 +189,7 @@ class TertuliaHistoryProvider(HistoryProvider):
         await run.turn.extend(store_messages, usage=run.usage, is_last=is_last)
         run.usage = None
 
-    def _messages(self, session_id: str | None, newest: int | None) -> list[Message]:
+    def _read_messages(self, session_id: str | None, newest: int | None) -> list[Message]:
         """Return the newest messages of the framework, or all of them with None."""
         session = get_current_session(self._store, self.source(session_id))
         if session is None:
@@ -269,9 +269,8 @@ def to_store_messages(message: Message) -> list[dict[str, Any]]:
     """
     for content in message.contents:
         if content.type == "function_call":
-            to_payload(
-                content.arguments
-            )  # raises for values that `to_dict` would silently leave out
+            # Raises for values that `to_dict` would leave out without a word.
+            to_payload(content.arguments)
     return attach_payload(_convert(message), FIELD, to_payload(message.to_dict()))
 
 

@@ -70,12 +70,12 @@ class TertuliaSessionStore(SessionStore):
 
     async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
         """Return the sessions of a project and the time of the last write to each."""
-        rows = await self._executor.run(self._rows, _project_source(project_key))
+        rows = await self._executor.run(self._current_rows, _project_source(project_key))
         return [{"session_id": source.chat_id, "mtime": _mtime(row)} for row, source in rows]
 
     async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
         """Return the SDK's own summary of each session of a project; `append` updates it."""
-        rows = await self._executor.run(self._rows, _project_source(project_key))
+        rows = await self._executor.run(self._current_rows, _project_source(project_key))
         return [
             {"session_id": source.chat_id, "mtime": _mtime(row), "data": summary["data"]}
             for row, source in rows
@@ -89,7 +89,7 @@ class TertuliaSessionStore(SessionStore):
     async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
         """Return the subpaths of a session."""
         source = _helper_source(key["project_key"], key["session_id"])
-        rows = await self._executor.run(self._rows, source)
+        rows = await self._executor.run(self._current_rows, source)
         return [source.thread_id for _, source in rows if source.thread_id is not None]
 
     def source(self, key: SessionKey) -> Source:
@@ -134,7 +134,7 @@ class TertuliaSessionStore(SessionStore):
         messages = self._store.transcript(session.id).entries()
         return [entry for message in messages for entry in _sdk_entries(message)]
 
-    def _rows(self, source: Source) -> list[tuple[SessionRow, Source]]:
+    def _current_rows(self, source: Source) -> list[tuple[SessionRow, Source]]:
         """Return the current sessions that have the same owner as a source."""
         person = keys.person_of(source)
         rows = self._store.context.read(
@@ -191,12 +191,12 @@ class _TranscriptEntry:
 
 def _unique(batch: Iterable[_TranscriptEntry]) -> Iterable[_TranscriptEntry]:
     """Yield the entries of a batch without repeated ones."""
-    stored: set[str] = set()
+    yielded_marks: set[str] = set()
     for entry in batch:
-        if entry.mark is None or entry.mark not in stored:
+        if entry.mark is None or entry.mark not in yielded_marks:
             yield entry
         if entry.mark is not None:
-            stored.add(entry.mark)
+            yielded_marks.add(entry.mark)
 
 
 def _new_usages(tx: Transaction, entries: Iterable[_TranscriptEntry]) -> list[Usage]:

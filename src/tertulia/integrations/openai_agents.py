@@ -97,7 +97,7 @@ class TertuliaSession:
             await (await self._require_conversation()).lease.claim(wrapper)
         if item_limit is not None and item_limit <= 0:
             return []
-        return await self._executor.run(self._items, item_limit)
+        return await self._executor.run(self._read_items, item_limit)
 
     async def add_items(
         self,
@@ -197,7 +197,7 @@ class TertuliaSession:
         if session_id is not None:
             Transcript(context, session_id).clear()
 
-    def _items(self, limit: int | None) -> list[TResponseInputItem]:
+    def _read_items(self, limit: int | None) -> list[TResponseInputItem]:
         session_id = self._get_session_id()
         if session_id is None:
             return []
@@ -216,14 +216,15 @@ class TertuliaSession:
         if session_id is None:
             return None
         transcript = Transcript(context, session_id)
-        message = transcript.pop(skip=_HIDDEN)
-        if message is None:
-            return None
-        *rest, item = items_of(message)
-        if rest:
-            # A message of another writer may hold several items: store the others again.
-            transcript.extend([message_of(other_item) for other_item in rest])
-        return item
+        while (message := transcript.pop(skip=_HIDDEN)) is not None:
+            items = items_of(message)
+            if len(items) > 1:
+                # A message of another writer may hold several items: store the others again.
+                transcript.extend([message_of(item) for item in items[:-1]])
+            if items:
+                return items[-1]
+            # Another writer's message without text and calls holds no item: take the one before.
+        return None
 
     def _with_model(self, usage: Usage) -> Usage:
         return usage if self._model is None else replace(usage, model=self._model)
@@ -367,7 +368,7 @@ def _items_from_message(entry: Message) -> list[Any]:
         return [{"role": "system" if entry.role == "system" else "user", "content": text}]
     items: list[Any] = [{"role": "assistant", "content": text}] if text else []
     calls = body.get("tool_calls")
-    return items + [_call(call) for call in calls if isinstance(calls, list)] if calls else items
+    return [*items, *map(_call, calls if isinstance(calls, list) else [])]
 
 
 def _call(call: Any) -> dict[str, Any]:

@@ -90,11 +90,13 @@ PLATFORM: Final = "pydantic-ai"
 FIELD: Final = "pydantic_ai"
 
 _HIDDEN: Final = (COMMAND, INTERNAL)
-_CHUNK: Final = 100
-_PAUSE: Final = 0.02
+# Rows that are read at once while a history is followed back.
+_ROWS_PER_READ: Final = 100
+# How long a save waits before it looks again whether the turn in progress has ended.
+_PAUSE_SECONDS: Final = 0.02
 
-_message: TypeAdapter[ModelMessage] = TypeAdapter(ModelMessage)
-_record: TypeAdapter[ConversationRecord] = TypeAdapter(ConversationRecord)
+_message_adapter: TypeAdapter[ModelMessage] = TypeAdapter(ModelMessage)
+_record_adapter: TypeAdapter[ConversationRecord] = TypeAdapter(ConversationRecord)
 
 
 class EntryNotFound(NotFound, LookupError):
@@ -146,7 +148,7 @@ class TertuliaConversationStore(ConversationStore):
                     hint="Save again later; nothing of this save was stored.",
                     key=save.key,
                 )
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_PAUSE_SECONDS)
         self._context.notify_indexer()
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
@@ -176,11 +178,13 @@ class TertuliaConversationStore(ConversationStore):
     ) -> list[ConversationEntry]:
         """Return the entries up to a head, or the newest `limit` of them, oldest first.
 
-        One read transaction.
+        All are read in one transaction. Raises `EntryNotFound` if one of them is not stored.
         """
         if head_id is None or limit == 0:
             return []
-        groups = await self._executor.run(self._context.read, lambda tx: _chain(tx, head_id, limit))
+        groups = await self._executor.run(
+            self._context.read, lambda tx: _rows_up_to(tx, head_id, limit)
+        )
         return [_entry(group[0]) for group in groups]
 
     def source(self, conversation_id: str, scope: str | None = None) -> Source:
@@ -220,7 +224,7 @@ def message_history(
     for entry in log.entries(newest=newest):
         payload = entry.body.get(FIELD)
         if is_payload(payload):
-            messages.append(_message.validate_python(from_payload(payload)))
+            messages.append(_message_adapter.validate_python(from_payload(payload)))
         elif not is_continuation(payload) and entry.kind not in _HIDDEN:
             messages.append(_from_other_writer(entry, tool_names))
     return messages
@@ -310,7 +314,7 @@ class _Save:
         lines = [line for entry in entries for line in entry.lines]
         self._check_head(tx, entries)
         current_view = session_rows.current_view(tx, row.id)
-        if base != _head(tx, current_view):
+        if base != _newest_entry_id(tx, current_view):
             lines = self._show_branch(tx, current_view, base, now) + lines
         if lines:
             append_messages(
@@ -342,7 +346,7 @@ class _Save:
         them.
         """
         log, last_seq = current_view.ref, current_view.last_seq
-        groups = [] if base is None else _chain(tx, base, None, log=log)
+        groups = [] if base is None else _rows_up_to(tx, base, None, log=log)
         own_rows = [row for group in groups for row in group if row.session == log]
         view = view_of_spans(_spans(own_rows), log, last_seq)
         add_revision(tx, current_view, view, "branch", to_micros(now), before=last_seq)
@@ -351,7 +355,10 @@ class _Save:
 
     def _put_record(self, tx: Transaction, row: SessionRow) -> None:
         number = session_rows.current_view(tx, row.id).number
-        stored = {"record": _record.dump_python(self._record, mode="json"), "revision": number}
+        stored = {
+            "record": _record_adapter.dump_python(self._record, mode="json"),
+            "revision": number,
+        }
         new_row = session_rows.require(tx, row.id)
         metadata = {**parse_body(new_row.metadata), FIELD: stored}
         session_rows.set_metadata(tx, new_row, metadata)
@@ -371,10 +378,10 @@ def _record_of(tx: Transaction, row: SessionRow) -> ConversationRecord | None:
     stored = parse_body(row.metadata).get(FIELD)
     if not isinstance(stored, dict):
         return None
-    record = _record.validate_python(stored["record"])
+    record = _record_adapter.validate_python(stored["record"])
     if row.revision == stored["revision"]:
         return record
-    head = _head(tx, session_rows.current_view(tx, row.id))
+    head = _newest_entry_id(tx, session_rows.current_view(tx, row.id))
     branches = [tip for tip in record.branches if tip not in (head, record.head_id)]
     if record.head_id is not None and record.head_id != head:
         branches.append(record.head_id)
@@ -386,7 +393,7 @@ def _record_of(tx: Transaction, row: SessionRow) -> ConversationRecord | None:
     )
 
 
-def _head(tx: Transaction, current_view: CurrentView) -> str | None:
+def _newest_entry_id(tx: Transaction, current_view: CurrentView) -> str | None:
     """Return the id of the newest visible entry, or None."""
     spans, count = current_view.view.spans(current_view.last_seq), 8
     while True:
@@ -399,7 +406,7 @@ def _head(tx: Transaction, current_view: CurrentView) -> str | None:
         count *= 8
 
 
-def _chain(
+def _rows_up_to(
     tx: Transaction, head: str, limit: int | None, *, log: int | None = None
 ) -> list[list[Message]]:
     """Return the rows of each entry up to a head, oldest first.
@@ -427,7 +434,7 @@ def _iterate_backwards(tx: Transaction, start: Message) -> Iterator[list[Message
     last = start.seq + _count_continuations(tx, start)
     rest: list[Message] = []
     while last >= 1:
-        first = max(1, last - _CHUNK + 1)
+        first = max(1, last - _ROWS_PER_READ + 1)
         for row in reversed(read_messages(tx, [Span(start.session, first, last)])):
             if is_continuation(row.body.get(FIELD)):
                 rest.insert(0, row)
@@ -506,13 +513,13 @@ def _entry(row: Message) -> ConversationEntry:
     return ConversationEntry(
         id=payload["id"],
         parent_id=payload["parent"],
-        message=_message.validate_python(from_payload(payload)),
+        message=_message_adapter.validate_python(from_payload(payload)),
         kind=payload["kind"],
     )
 
 
 def _dump(message: ModelMessage) -> Any:
-    return _message.dump_python(message, mode="json")
+    return _message_adapter.dump_python(message, mode="json")
 
 
 def _messages_of(message: ModelMessage, payload: dict[str, Any]) -> list[dict[str, Any]]:

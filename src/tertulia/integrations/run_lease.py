@@ -20,6 +20,7 @@ import asyncio
 import contextlib
 import inspect
 import os
+import threading
 import time
 import weakref
 from contextvars import ContextVar
@@ -31,6 +32,7 @@ from tertulia.core.source import Source
 from tertulia.errors import IllegalMove
 from tertulia.store import Store
 
+# Seconds after which a run that has stored nothing is no longer renewed.
 LONGEST_SILENCE = 600.0
 
 # The real path of the database and the session key.
@@ -38,6 +40,8 @@ _Conversation = tuple[str, str]
 # The held turns of this process by conversation, so that the next run finds and releases a turn
 # that is over. The database decides which turn may begin; this dictionary does not.
 _held_turns: dict[_Conversation, list[HeldTurn]] = {}
+# Runs add turns in the threads of their event loops, lease renewal removes them in its own.
+_held_turns_lock = threading.Lock()
 # The last task that began a run in this context; a task inherits it from the one that started it.
 _last_task: ContextVar[weakref.ref[asyncio.Task[Any]] | None] = ContextVar("task", default=None)
 
@@ -53,15 +57,17 @@ class HeldTurn:
         self._task = None if task is None else weakref.ref(task)
         self._sdk = _calling_package()
         self.used_at = time.monotonic()
-        _held_turns.setdefault(conversation, []).append(self)
+        with _held_turns_lock:
+            _held_turns.setdefault(conversation, []).append(self)
 
     def remove(self) -> None:
         """Remove this turn from the held turns; do nothing if another thread has removed it."""
-        turns = _held_turns.get(self._conversation, [])
-        with contextlib.suppress(ValueError):
-            turns.remove(self)
-        if not turns:
-            _held_turns.pop(self._conversation, None)
+        with _held_turns_lock:
+            turns = _held_turns.get(self._conversation, [])
+            with contextlib.suppress(ValueError):
+                turns.remove(self)
+            if not turns:
+                _held_turns.pop(self._conversation, None)
 
     def is_owned_by(self, owner: object) -> bool:
         return self._owner() is owner
@@ -110,7 +116,7 @@ class RunLease:
 
     def get_turn(self, owner: object) -> TurnControl | None:
         """Return the turn that is held for an owner, or None."""
-        for held_turn in _held_turns.get(self._conversation, ()):
+        for held_turn in self._held_turns():
             if held_turn.is_owned_by(owner):
                 held_turn.used_at = time.monotonic()
                 return held_turn.turn
@@ -162,7 +168,7 @@ class RunLease:
 
     async def _release_ended_runs(self) -> None:
         next_task = asyncio.current_task()
-        for held_turn in list(_held_turns.get(self._conversation, ())):
+        for held_turn in self._held_turns():
             if held_turn.is_over(next_task):
                 held_turn.remove()
                 leaving = self._executor.run(
@@ -170,8 +176,13 @@ class RunLease:
                 )
                 await asyncio.shield(leaving)
 
+    def _held_turns(self) -> list[HeldTurn]:
+        """Return a copy of the turns that this process holds in the conversation."""
+        with _held_turns_lock:
+            return list(_held_turns.get(self._conversation, ()))
+
     def _remove(self, turn: TurnControl) -> None:
-        for held_turn in list(_held_turns.get(self._conversation, ())):
+        for held_turn in self._held_turns():
             if held_turn.turn is turn:
                 held_turn.remove()
 
