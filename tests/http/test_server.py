@@ -15,7 +15,7 @@ from tertulia import aio
 from tertulia.agents import ParrotAgent
 from tertulia.errors import ConfigError
 from tertulia.gateway.app import Gateway
-from tertulia.http import HttpSettings, serve
+from tertulia.http import HttpSettings, Token, serve
 from tertulia.http.server import ServerAddress
 from tertulia.platforms.web import WebAdapter
 from tests.http.served_gateway import served_gateway
@@ -43,6 +43,28 @@ def test_stopping_server_ends_open_pages(tmp_path: Path) -> None:
 def test_address_is_a_url() -> None:
     assert ServerAddress("127.0.0.1", 8460, Starlette()).url == "http://127.0.0.1:8460"
     assert ServerAddress("::1", 8460, Starlette()).url == "http://[::1]:8460"
+
+
+def test_token_without_a_value_leaves_the_port_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TEST_TOKEN_VALUE", raising=False)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    token = Token(name="ann", secret_env="TEST_TOKEN_VALUE")
+
+    async def run() -> None:
+        async with aio.open(tmp_path / "talk.db") as store:
+            gateway = Gateway(store, ParrotAgent(), [])
+            async with serve(gateway, HttpSettings(port=port, tokens=(token,))):
+                pass
+
+    with pytest.raises(ConfigError, match="TEST_TOKEN_VALUE") as caught:
+        asyncio.run(run())
+    assert caught.value.field == "http.tokens"
+    with socket.socket() as listener:  # without SO_REUSEADDR: any other socket would be in the way
+        listener.bind(("127.0.0.1", port))
 
 
 def test_port_in_use_is_reported(tmp_path: Path) -> None:

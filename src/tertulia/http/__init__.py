@@ -1,9 +1,8 @@
 """The gateway over HTTP. Needs the extra `http`.
 
 `app.py` builds the application. `routing.py` defines what an operation is and does the work that
-every operation shares (token, limits, decoding, errors). Each of the modules `turns`, `openai_api`,
-`sessions`, `schedules`, `processes`, `deliveries`, `inbox`, `people`, `web`, `webhook`, `platforms`
-and `health` defines a table of operations.
+every operation shares (token, limits, decoding, errors). Each of the modules that `operations.py`
+imports, such as `sessions`, `people` and `openai_api`, ends with a table of its operations.
 """
 
 from __future__ import annotations

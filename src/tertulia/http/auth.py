@@ -99,7 +99,7 @@ class Authenticator:
         """
         if not self._tokens:
             _refuse_other_sites(headers, self._settings)
-            return self._limited(Caller(NO_TOKEN, "owner"))
+            return self._count_caller(Caller(NO_TOKEN, "owner"))
         scheme, _, secret = headers.get("authorization", "").partition(" ")
         sent_digest = _digest(secret.strip() if scheme.lower() == "bearer" else "")
         matching: Token | None = None
@@ -111,7 +111,7 @@ class Authenticator:
             raise Unauthorized(
                 "The token is missing or unknown.", hint="Send: Authorization: Bearer TOKEN"
             )
-        return self._limited(self.caller_of(matching, address))
+        return self._count_caller(self.caller_of(matching, address))
 
     def caller_of(self, token: Token, address: str) -> Caller:
         """Return the caller with this token at an address."""
@@ -125,7 +125,7 @@ class Authenticator:
 
     def count_ticket(self, caller: Caller) -> None:
         """Count a stream that is opened with a ticket; raise `TooManyRequests` if too many are."""
-        self._limited(caller)
+        self._count_caller(caller)
 
     def count_browser(self, caller: Caller) -> None:
         """Count a request of a signed-in browser; raise `TooManyRequests` if there are too many.
@@ -134,8 +134,11 @@ class Authenticator:
         """
         self._count_request(f"console/{caller.name}")
 
-    def _limited(self, caller: Caller) -> Caller:
-        """Count a request; one that its address may not make does not count for its token."""
+    def _count_caller(self, caller: Caller) -> Caller:
+        """Count a request and return its caller; raise `TooManyRequests` beyond a limit.
+
+        A request that its address may not make is not counted for its token.
+        """
         address = caller.address
         if address is not None and not self._addresses.allows(f"{caller.name}/{address}"):
             raise TooManyRequests(

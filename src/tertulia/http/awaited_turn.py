@@ -49,8 +49,9 @@ class RepeatedRequests:
         attempt = request.headers.get(ATTEMPT_HEADER, "")
         if is_named or not attempt:
             return MessageName(message_id, is_named)
+        conversation = request.headers.get(conversation_id.HEADER)
         digest = hashlib.sha256(
-            msgspec.json.encode([caller, request.url.path, dict(_names(request))])
+            msgspec.json.encode([caller, request.url.path, conversation])
             + msgspec.json.encode(body)
         ).digest()
         self._forget_old()
@@ -68,11 +69,6 @@ class RepeatedRequests:
             if at > oldest and len(self._ids) < _MAX_REQUESTS:
                 return
             del self._ids[digest]
-
-
-def _names(request: Request) -> list[tuple[str, str]]:
-    name = conversation_id.HEADER
-    return [(name, request.headers[name])] if name in request.headers else []
 
 
 async def reply_to(

@@ -28,7 +28,8 @@ from tertulia.http.routing import ApiCall
 
 OPEN_WEBUI_HEADER: Final = "X-OpenWebUI-Chat-Id"
 _MAX_CHOICES: Final = 10_000
-_NEWEST_CHATS: Final = 3  # of a person, to which a title may belong
+# A request for a title is compared with so many of the person's newest chats.
+_NEWEST_CHATS: Final = 3
 
 
 class ClientConversation(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,8 +38,10 @@ class ClientConversation(msgspec.Struct, frozen=True, kw_only=True):
     name        its name, which the response repeats
     source      the source of the request's message
     is_stored   the client named it, so earlier messages are not read from the request
-    chain       what was said up to the newest message of the person, if that is followed
-    apart_in    the session that a request is charged to which is no part of its conversation
+    chain       the hash of the texts up to the newest message of the person; None if the
+                conversation is not found by its texts
+    apart_in    for a request that is answered apart, such as one for a title: the session that is
+                charged for it
     """
 
     name: str
@@ -92,7 +95,7 @@ async def choose_conversation(
     `agent` is the one that the request asks for; None: the one that routes choose.
     """
     named = conversation_id.choose_conversation(call.request, message.id, *names)
-    client = await _client(call, agent)
+    client = await _identify_client(call, agent)
     if named.is_stored:
         return ClientConversation(name=named.id, source=client.source(named.id), is_stored=True)
     choice = _Choice(call, message, messages, client, streams=streams)
@@ -103,7 +106,7 @@ async def choose_conversation(
 
 async def source_in(call: ApiCall, conversation: str) -> Source:
     """Return the source of the caller's messages in a conversation of this name."""
-    return (await _client(call, None)).source(conversation)
+    return (await _identify_client(call, None)).source(conversation)
 
 
 class _Client(NamedTuple):
@@ -121,14 +124,14 @@ class _Client(NamedTuple):
 
     @property
     def chain_owner(self) -> str:
-        """Whose conversations are looked up: those of one person with one agent."""
+        """The owner of the chains: one person with one agent."""
         agent = f"\0{self.agent}" if self.agent not in (None, self.main) else ""
         return f"{self.caller.name}\0{self.person}{agent}"
 
 
-async def _client(call: ApiCall, agent: str | None) -> _Client:
+async def _identify_client(call: ApiCall, agent: str | None) -> _Client:
     store = call.api.store
-    client = _Client(call.caller, _person(call), None, store.settings.agent)
+    client = _Client(call.caller, _get_person(call), None, store.settings.agent)
     if not store.settings.agents:
         return client
     if agent is None:
@@ -235,7 +238,9 @@ class _Choice:
             by = f"token:{self._call.caller.name}"
             await self._store.sessions.fork(session_id, seq, by=by)
         except Error:
-            return False  # it was deleted, or the answer is hidden: the request brings the past
+            # It was deleted, or the answer is hidden: a new conversation begins, with the earlier
+            # messages of the request.
+            return False
         return True
 
     def _result(self, name: str) -> ClientConversation:
@@ -248,7 +253,7 @@ class _Choice:
         )
 
 
-def _person(call: ApiCall) -> str | None:
+def _get_person(call: ApiCall) -> str | None:
     """Return the person who uses a token; None if it is shared and the request names nobody."""
     token = call.api.token_of(call.caller.name)
     if token is None or (token.person_header is None and not token.is_shared):

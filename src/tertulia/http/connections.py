@@ -26,7 +26,7 @@ log = logging.getLogger("tertulia.http")
 # Time that a closed connection has to take the rest of its response before it is cut off.
 _LINGER_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 2
-_LONGEST_EXTRA: Final = 0.25  # of the time limit of a head
+_MAX_EXTRA_SHARE: Final = 0.25  # of the time limit of a head
 
 
 class ConnectionTable:
@@ -49,7 +49,7 @@ class ConnectionTable:
 
     def choose_head_seconds(self) -> float:
         """Return the time limit for the head of one request."""
-        return self._head_seconds * (1 + _LONGEST_EXTRA * JITTER.random())
+        return self._head_seconds * (1 + _MAX_EXTRA_SHARE * JITTER.random())
 
     def add(self, connection: LimitedProtocol) -> bool:
         """Register a new connection; return False if there is no room and none can be made."""

@@ -14,9 +14,11 @@ from tertulia.errors import ConfigError
 
 HEADER = "X-Conversation-Id"
 IDEMPOTENCY = "Idempotency-Key"
-_LONGEST = 200
-_RESPONSE = "resp_"
-_NAMED = "\0"  # no name of a conversation begins with it
+_LONGEST_NAME = 200
+_RESPONSE_PREFIX = "resp_"
+# Marks the data of a `ResponseName`; ids of earlier versions hold the name of a conversation, and
+# no name begins with it.
+_DATA_MARK = "\0"
 
 
 class ConversationName(msgspec.Struct, frozen=True):
@@ -32,10 +34,10 @@ class ConversationName(msgspec.Struct, frozen=True):
 
 def check_name(field: str, value: Any) -> str:
     """Return a name that a client chose; raise `ConfigError` if it is not a valid one."""
-    if not isinstance(value, str) or not 0 < len(value) <= _LONGEST or not value.isprintable():
+    if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_NAME or not value.isprintable():
         raise ConfigError(
             f"{field} is not a valid name.",
-            hint=f"Give 1 to {_LONGEST} printable characters.",
+            hint=f"Give 1 to {_LONGEST_NAME} printable characters.",
             field=field,
         )
     return value
@@ -69,7 +71,7 @@ def choose_conversation(request: Request, message_id: str, *names: Any) -> Conve
 
 
 class ResponseName(msgspec.Struct, frozen=True, array_like=True):
-    """What the id of a response tells.
+    """The data in the id of a response, by which the response can be read again.
 
     conversation   the name of its conversation
     message        the id of the message that its turn answers; empty if it is not known
@@ -88,18 +90,18 @@ class ResponseName(msgspec.Struct, frozen=True, array_like=True):
 
 def create_response_id(key: bytes, name: ResponseName) -> str:
     """Return a response id that only this installation can read."""
-    return _RESPONSE + sealed_text.seal(key, _NAMED + msgspec.json.encode(name).decode())
+    return _RESPONSE_PREFIX + sealed_text.seal(key, _DATA_MARK + msgspec.json.encode(name).decode())
 
 
 def read_response_id(key: bytes, response_id: str) -> ResponseName:
-    """Return what a response id tells; raise `ConfigError` if it is not ours."""
-    text = sealed_text.unseal(key, response_id.removeprefix(_RESPONSE))
+    """Return the data in a response id; raise `ConfigError` if it is not ours."""
+    text = sealed_text.unseal(key, response_id.removeprefix(_RESPONSE_PREFIX))
     if text is None:
         raise ConfigError(
             "previous_response_id was not created by this server.",
             hint="Give the id of a response, or name a conversation.",
             field="previous_response_id",
         )
-    if text.startswith(_NAMED):
-        return msgspec.json.decode(text.removeprefix(_NAMED), type=ResponseName)
-    return ResponseName(text)  # an id of an earlier version is the name alone
+    if text.startswith(_DATA_MARK):
+        return msgspec.json.decode(text.removeprefix(_DATA_MARK), type=ResponseName)
+    return ResponseName(text)  # of an earlier version

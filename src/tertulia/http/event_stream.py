@@ -89,7 +89,7 @@ class EventStream(Response):
 
         For rights that may end while the stream is open. Pings are events too.
         """
-        self._events = _checked(self._events, check, seconds)
+        self._events = _until_refused(self._events, check, seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._counted:
@@ -123,7 +123,7 @@ class EventStream(Response):
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
 
-async def _checked(
+async def _until_refused(
     events: AsyncGenerator[bytes, None], check: Callable[[], Awaitable[object]], seconds: float
 ) -> AsyncGenerator[bytes, None]:
     clock = asyncio.get_running_loop().time

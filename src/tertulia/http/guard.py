@@ -21,8 +21,8 @@ from tertulia.http.settings import HttpSettings
 
 _SAFE_METHODS = ("GET", "HEAD")
 _WEB_PATHS = "/web/"
-# What a page may load and do. No script but ours, from nowhere but here, and no text becomes markup
-# but through the one policy that the script of the pages declares.
+# A page loads scripts, styles and data from this server only. A script can turn text into markup
+# only through the Trusted Types policy `htmx`, which the script of the pages declares.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
     " connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none';"

@@ -134,9 +134,9 @@ async def call_mcp(call: ApiCall) -> Response:
 
 
 async def _answer(call: ApiCall, method: str, params: dict[str, Any]) -> dict[str, Any]:
-    """Return the result of a request; the newer revision says of itself that it is one."""
+    """Return the result of a request, with the fields that the newer revision adds to it."""
     is_modern = _check_revision(call, method, params)
-    result = await _result(call, method, params)
+    result = await _run_method(call, method, params)
     if not is_modern:
         return result
     cache = {"ttlMs": 0, "cacheScope": "private"} if method != "tools/call" else {}
@@ -159,7 +159,7 @@ def _check_revision(call: ApiCall, method: str, params: Mapping[str, Any]) -> bo
     return True
 
 
-async def _result(call: ApiCall, method: str, params: dict[str, Any]) -> dict[str, Any]:
+async def _run_method(call: ApiCall, method: str, params: dict[str, Any]) -> dict[str, Any]:
     if method == "initialize":
         revision = params.get("protocolVersion")
         if revision not in HANDSHAKES:
@@ -174,7 +174,7 @@ async def _result(call: ApiCall, method: str, params: dict[str, Any]) -> dict[st
     if method == "ping":
         return {}
     if method == "tools/list":
-        return {"tools": [_describe(tool) for tool in _allowed(call.caller)]}
+        return {"tools": [_describe(tool) for tool in _allowed_tools(call.caller)]}
     if method == "tools/call":
         return await _run_tool(call, params)
     raise _RpcError(_UNKNOWN_METHOD, f"There is no method {method[:80]!r}.")
@@ -183,11 +183,11 @@ async def _result(call: ApiCall, method: str, params: dict[str, Any]) -> dict[st
 async def _run_tool(call: ApiCall, params: dict[str, Any]) -> dict[str, Any]:
     from tertulia.http.operations import call_operation
 
-    tools = {tool.name: tool for tool in _allowed(call.caller)}
+    tools = {tool.name: tool for tool in _allowed_tools(call.caller)}
     tool = tools.get(str(params.get("name")))
     arguments = params.get("arguments")
     arguments = dict(arguments) if isinstance(arguments, Mapping) else {}
-    # A stream has no place in the result of a tool: nobody would read it, and its turn would go on.
+    # The result of a tool cannot be a stream: nobody would read it, and its turn would go on.
     arguments.pop("stream", None)
     if tool is None:
         raise _RpcError(_INVALID_PARAMS, "There is no such tool for this token.")
@@ -214,7 +214,7 @@ def _content(text: str, *, is_error: bool) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": text}], "isError": is_error}
 
 
-def _allowed(caller: Caller) -> list[OperationTool]:
+def _allowed_tools(caller: Caller) -> list[OperationTool]:
     """Return the tools whose operation the role of the caller allows."""
 
     def is_allowed(role: Role | None) -> bool:

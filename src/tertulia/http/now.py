@@ -18,13 +18,14 @@ from tertulia.records.people import Pairing
 from tertulia.records.queues.review import ProblemCounts, QueueCount, QueueGroup
 from tertulia.records.usage import BudgetState
 
-# A message that waits for longer than this is not merely in a queue.
-_PATIENCE = timedelta(minutes=5)
+# A message that waits for longer than this needs a person.
+_LONGEST_WAIT = timedelta(minutes=5)
 _LOOK_BACK = timedelta(days=1)
 # The indexer is always some messages behind while people write; at this many it is not running.
 _MAX_INDEX_LAG = 1000
 _MAX_RUNNING = 20
 _MAX_FAILURES = 20
+# A budget of which a larger share is used needs a person.
 _BUDGET_SHARE = 0.8
 
 Kind = Literal[
@@ -133,9 +134,9 @@ async def read_now(call: ApiCall) -> Now:
     needs = [
         *_queue_needs(overview.groups),
         *_pairing_needs(pairings),
-        *await _unanswered(store, now),
+        *await _unanswered_needs(store, now),
         *_node_needs(nodes, connections),
-        *await _failed_schedules(store, since),
+        *await _schedule_needs(store, since),
         *_budget_needs(budgets),
         *await _index_needs(store),
     ]
@@ -218,7 +219,7 @@ def _pairing_needs(pairings: Iterable[Pairing]) -> list[Need]:
     ]  # fmt: skip
 
 
-async def _unanswered(store: aio.Store, now: datetime) -> list[Need]:
+async def _unanswered_needs(store: aio.Store, now: datetime) -> list[Need]:
     """Return the message that has waited longest, if that is too long."""
     page = await store.inbox.find(state="waiting", limit=1)
     return [
@@ -231,7 +232,7 @@ async def _unanswered(store: aio.Store, now: datetime) -> list[Need]:
             since=item.received_at,
         )
         for item in page.items
-        if item.received_at < now - _PATIENCE
+        if item.received_at < now - _LONGEST_WAIT
     ]
 
 
@@ -252,7 +253,7 @@ def _node_needs(nodes: Iterable[Node], connections: Iterable[Connection]) -> lis
     return silent + troubled
 
 
-async def _failed_schedules(store: aio.Store, since: datetime) -> list[Need]:
+async def _schedule_needs(store: aio.Store, since: datetime) -> list[Need]:
     runs = await store.schedules.failures(since, limit=_MAX_FAILURES)
     return [
         Need(kind="schedule", id=schedule, problem=problem, since=ended_at)

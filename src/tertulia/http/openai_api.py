@@ -34,8 +34,10 @@ from tertulia.http.event_stream import PING, StreamedTurn, format_event
 from tertulia.http.routing import ApiCall, Operation
 from tertulia.records.turns.by_message import MessageTurn
 
+# The purpose for which the key of response ids is derived.
 _ID_KEY = "response ids"
-_TURN_MESSAGES = 400  # around the first one of a turn, among which its answer is
+# Messages that are read around the first one of a turn to find its answer.
+_TURN_MESSAGES = 400
 _DONE = b"data: [DONE]\n\n"
 
 
@@ -162,7 +164,7 @@ async def list_models(call: ApiCall) -> ModelList:
 
 
 def _select_model(call: ApiCall, model: str | None) -> ModelSelection:
-    """Return what the model of a request stands for; raise `NotFound` for an unknown one."""
+    """Return the agent and model that a request asks for; raise `NotFound` for an unknown one."""
     role = call.caller.role
     selections = call.api.gateway.agents.selections(role)
     if model is not None and model not in selections:
@@ -374,7 +376,7 @@ def _completed(
 
 
 def _response_name(prepared: _PreparedTurn, previous: ResponseName | None) -> ResponseName:
-    """Return what the id of a new response tells, so that the response can be read again.
+    """Return the data in the id of a new response, so that the response can be read again.
 
     A request with results of tools goes on in the turn of the response before.
     """

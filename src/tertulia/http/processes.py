@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from tertulia.errors import IllegalMove
 from tertulia.http.parameters import Position
-from tertulia.http.routing import ApiCall, Operation
+from tertulia.http.routing import SESSION_PATH, ApiCall, Operation
 from tertulia.records.processes import Process, ProcessState
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ TABLE = (
         summary="Kill a process and everything it has started.", answer=ProcessInfo,
     ),
     Operation(
-        method="GET", path="/sessions/{id}/processes", act=list_session_processes,
+        method="GET", path=SESSION_PATH + "/processes", act=list_session_processes,
         summary="List the processes of the conversation that a session belongs to.",
         answer=ProcessList,
     ),

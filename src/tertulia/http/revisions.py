@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from tertulia.errors import IllegalMove
 from tertulia.http.parameters import Count, Position
-from tertulia.http.routing import ApiCall, Operation
+from tertulia.http.routing import SESSION_PATH, ApiCall, Operation
 from tertulia.records.transcript.windows import RevisionChange
 
 Number = Annotated[int, Meta(ge=1, le=2**53)]
@@ -131,36 +131,34 @@ async def _current_revision(call: ApiCall) -> int:
     return (await transcript.window(limit=1)).revision
 
 
-_SESSION_PATH = "/sessions/{id}"
-
 TABLE = (
     Operation(
-        method="GET", path=_SESSION_PATH + "/revisions", act=list_revisions, query=RevisionQuery,
+        method="GET", path=SESSION_PATH + "/revisions", act=list_revisions, query=RevisionQuery,
         answer=RevisionPage,
         summary="List the revisions of a transcript, newest first: what made them, and who.",
     ),
     Operation(
-        method="POST", path=_SESSION_PATH + "/undo", act=undo_turns, body=UndoRequest,
+        method="POST", path=SESSION_PATH + "/undo", act=undo_turns, body=UndoRequest,
         answer=TranscriptChange, summary="Take back the newest turns.",
     ),
     Operation(
-        method="POST", path=_SESSION_PATH + "/redo", act=redo_turns, answer=TranscriptChange,
+        method="POST", path=SESSION_PATH + "/redo", act=redo_turns, answer=TranscriptChange,
         summary="Show again what the last undo took back.",
     ),
     Operation(
-        method="POST", path=_SESSION_PATH + "/restore", act=restore_revision, body=RestoreRequest,
+        method="POST", path=SESSION_PATH + "/restore", act=restore_revision, body=RestoreRequest,
         answer=TranscriptChange, summary="Show what an earlier revision shows.",
     ),
     Operation(
-        method="POST", path=_SESSION_PATH + "/edit", act=edit_message, body=EditRequest,
+        method="POST", path=SESSION_PATH + "/edit", act=edit_message, body=EditRequest,
         answer=TranscriptChange, summary="Show another message instead of one.",
     ),
     Operation(
-        method="POST", path=_SESSION_PATH + "/remove", act=remove_message, body=RemoveRequest,
+        method="POST", path=SESSION_PATH + "/remove", act=remove_message, body=RemoveRequest,
         answer=TranscriptChange, summary="Hide one message.",
     ),
     Operation(
-        method="POST", path=_SESSION_PATH + "/compact", act=compact_transcript,
+        method="POST", path=SESSION_PATH + "/compact", act=compact_transcript,
         body=CompactRequest, answer=TranscriptChange,
         summary="Show all but the newest turns as a summary.",
     ),

@@ -77,6 +77,8 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
         return int(text)
 
 
+SESSION_PATH = "/sessions/{id}"
+
 _MAX_DIGITS = 18  # of an id in a path
 Act = Callable[[ApiCall], Awaitable[Any]]
 
@@ -169,7 +171,7 @@ async def _read_call(api: Api, operation: Operation, request: Request) -> ApiCal
 
 
 def address_of(request: Request) -> str:
-    """Return the address a request came from, behind a proxy that which the proxy names."""
+    """Return the address of the client: behind a proxy, the one that the proxy names."""
     return request.client.host if request.client else ""
 
 

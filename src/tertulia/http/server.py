@@ -73,10 +73,10 @@ async def serve(
 
     `pages` makes the application that is served below `/console`, and `configuration` are the
     settings that it shows; see `application`.
-    Raises `ConfigError` if the address cannot be used.
+    Raises `ConfigError` if the address cannot be used, or the variable of a token is empty.
     """
-    listener = _bind(settings)
     app = application(gateway, settings, pages=pages, configuration=configuration)
+    listener = _bind(settings)
     table = ConnectionTable(settings, _descriptor_limit())
     protocol: Any = partial(LimitedProtocol, table=table)
     config = uvicorn.Config(

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from tertulia.core.media import Media
 from tertulia.errors import NotFound
-from tertulia.http.routing import ApiCall, Operation
+from tertulia.http.routing import SESSION_PATH, ApiCall, Operation
 
 # Pictures that a browser shows. Others are only saved: an SVG, for example, can contain a script.
 SHOWN_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
@@ -49,7 +49,7 @@ def _number(call: ApiCall, name: str) -> int:
 
 TABLE = (
     Operation(
-        method="GET", path="/sessions/{id}/messages/{seq}/files/{number}", act=read_file,
+        method="GET", path=SESSION_PATH + "/messages/{seq}/files/{number}", act=read_file,
         kind="application/octet-stream",
         summary="Read a file of a message, by its position in the list of its files.",
     ),

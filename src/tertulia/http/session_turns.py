@@ -14,7 +14,7 @@ from tertulia.core.session import Session
 from tertulia.core.source import Source
 from tertulia.errors import IllegalMove
 from tertulia.http.auth import API
-from tertulia.http.routing import ApiCall, Operation
+from tertulia.http.routing import SESSION_PATH, ApiCall, Operation
 from tertulia.records.turns.newest import NewestTurn
 
 
@@ -81,19 +81,17 @@ async def _put_command(call: ApiCall, text: str, source: Source) -> None:
     await call.api.gateway.pipeline.interrupts.notice(item)
 
 
-_SESSION_PATH = "/sessions/{id}"
-
 TABLE = (
     Operation(
-        method="GET", path=_SESSION_PATH + "/turn", act=read_turn, answer=TurnView,
+        method="GET", path=SESSION_PATH + "/turn", act=read_turn, answer=TurnView,
         summary="Look at the newest turn of a session: does it run, on which node, did it fail?",
     ),
     Operation(
-        method="POST", path=_SESSION_PATH + "/stop", act=stop_turn, answer=TurnView,
+        method="POST", path=SESSION_PATH + "/stop", act=stop_turn, answer=TurnView,
         summary="Stop the answer under way, as /stop in the chat does.",
     ),
     Operation(
-        method="POST", path=_SESSION_PATH + "/retry", act=retry_turn, answer=TurnView,
+        method="POST", path=SESSION_PATH + "/retry", act=retry_turn, answer=TurnView,
         summary="Have the last message answered again, as /retry in the chat does.",
     ),
 )  # fmt: skip

@@ -17,7 +17,7 @@ from tertulia.core.usage import Usage
 from tertulia.errors import AccessDenied
 from tertulia.http.auth import API, WEB
 from tertulia.http.parameters import MAX_IDS, Count, Cursor, Position, Text
-from tertulia.http.routing import ApiCall, Operation
+from tertulia.http.routing import SESSION_PATH, ApiCall, Operation
 from tertulia.records.search import Hit
 from tertulia.records.sessions.last_words import LastWords
 from tertulia.records.usage import (
@@ -325,10 +325,7 @@ async def search_messages(call: ApiCall) -> Page[Hit]:
 
 async def sum_usage(call: ApiCall) -> UsageSums:
     query: UsageQuery = call.query
-    if not call.caller.is_owner and query.by != "person":
-        raise AccessDenied(
-            "Only the owner may see the usage of others.", hint="Use by=person: it has yours."
-        )
+    _refuse_other_groupings(call, [query.by])
     sums = await call.api.store.usage.sum(query.by, query.since, query.until)
     if not call.caller.is_owner:
         own = _own_persons(call)
@@ -339,10 +336,7 @@ async def sum_usage(call: ApiCall) -> UsageSums:
 async def report_usage(call: ApiCall) -> UsageReport:
     query: UsageReportQuery = call.query
     groups = query.by.split(" ")
-    if not call.caller.is_owner and groups != ["person"]:
-        raise AccessDenied(
-            "Only the owner may see the usage of others.", hint="Use by=person: it has yours."
-        )
+    _refuse_other_groupings(call, groups)
     for group in groups:
         validate.choice("by", group, GROUPINGS)
     by = cast(list[Grouping], groups)
@@ -360,10 +354,17 @@ async def report_usage(call: ApiCall) -> UsageReport:
     )
 
 
-def _own_persons(call: ApiCall) -> list[str | None]:
+def _refuse_other_groupings(call: ApiCall, groups: list[str]) -> None:
+    """Raise `AccessDenied` unless the caller may see usage by these groups."""
+    if not call.caller.is_owner and groups != ["person"]:
+        raise AccessDenied(
+            "Only the owner may see the usage of others.", hint="Use by=person: it has yours."
+        )
+
+
+def _own_persons(call: ApiCall) -> list[str]:
     """Return the identities that a token has on its platforms."""
-    people = call.api.store.people
-    return [people.person_of(call.caller.source(platform)) for platform in (API, WEB)]
+    return [call.caller.person(platform) for platform in (API, WEB)]
 
 
 async def sum_usage_by_day(call: ApiCall) -> DayUsageList:
@@ -407,58 +408,56 @@ def _own_platform(platform: str | None) -> str:
     return platform or API
 
 
-_SESSION_PATH = "/sessions/{id}"
-
 TABLE = (
     Operation(
         method="GET", path="/sessions", summary="List sessions, newest activity first.",
         act=list_sessions, query=SessionQuery, answer=SessionList,
     ),
     Operation(
-        method="GET", path=_SESSION_PATH, summary="Get one session.",
+        method="GET", path=SESSION_PATH, summary="Get one session.",
         act=get_session, answer=Session,
     ),
     Operation(
-        method="PATCH", path=_SESSION_PATH, summary="Set or remove the title of a session.",
+        method="PATCH", path=SESSION_PATH, summary="Set or remove the title of a session.",
         act=rename_session, body=RenameRequest, answer=Session,
     ),
     Operation(
-        method="DELETE", path=_SESSION_PATH, summary="Delete a session and all its data.",
+        method="DELETE", path=SESSION_PATH, summary="Delete a session and all its data.",
         act=delete_session,
     ),
     Operation(
-        method="POST", path=_SESSION_PATH + "/end", summary="End a session.",
+        method="POST", path=SESSION_PATH + "/end", summary="End a session.",
         act=end_session, body=EndRequest, answer=Session,
     ),
     Operation(
-        method="POST", path=_SESSION_PATH + "/reset", answer=Session, act=reset_session,
+        method="POST", path=SESSION_PATH + "/reset", answer=Session, act=reset_session,
         summary="End the current session of the same conversation, and begin a new one.",
     ),
     Operation(
-        method="POST", path=_SESSION_PATH + "/resume", answer=Session, act=resume_session,
+        method="POST", path=SESSION_PATH + "/resume", answer=Session, act=resume_session,
         summary="Make an earlier session the current one of its conversation.",
     ),
     Operation(
-        method="POST", path=_SESSION_PATH + "/fork", body=ForkRequest, answer=Session,
+        method="POST", path=SESSION_PATH + "/fork", body=ForkRequest, answer=Session,
         act=fork_session,
         summary="Begin a new current session with the same messages, up to a position.",
     ),
     Operation(
-        method="GET", path=_SESSION_PATH + "/explain", answer=Explanation, act=explain_session,
+        method="GET", path=SESSION_PATH + "/explain", answer=Explanation, act=explain_session,
         summary="Explain why the session began, continued and ended.",
     ),
     Operation(
-        method="GET", path=_SESSION_PATH + "/transcript", act=read_transcript,
+        method="GET", path=SESSION_PATH + "/transcript", act=read_transcript,
         summary="Read visible messages: the newest, or a window around a position or revision.",
         query=TranscriptQuery, answer=TranscriptPage,
     ),
     Operation(
-        method="GET", path=_SESSION_PATH + "/history", act=read_history,
+        method="GET", path=SESSION_PATH + "/history", act=read_history,
         summary="Read the history as a model would get it.",
         query=HistoryQuery, answer=HistoryReply,
     ),
     Operation(
-        method="GET", path=_SESSION_PATH + "/account", act=account_history, query=AccountQuery,
+        method="GET", path=SESSION_PATH + "/account", act=account_history, query=AccountQuery,
         answer=HistoryAccountReply,
         summary="Read the history with what became of each row: shown, mended, shortened, cut.",
     ),

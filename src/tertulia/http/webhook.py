@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from tertulia.errors import NotFound
@@ -18,8 +16,8 @@ class WebhookAccepted(msgspec.Struct, frozen=True):
 
 
 async def take_webhook(call: ApiCall) -> WebhookAccepted:
-    adapter: Any = call.api.webhook
-    if not isinstance(adapter, WebhookAdapter):
+    adapter: WebhookAdapter | None = call.api.webhook
+    if adapter is None:
         raise NotFound(
             "This gateway has no webhook platform.",
             hint="Add [platforms.webhook], with a secret, to the configuration.",

@@ -10,7 +10,7 @@ from tertulia.core.policy import Policies, PolicyForecast, ResetPolicy
 from tertulia.core.session import Page, Session
 from tertulia.core.settings import require_zone
 from tertulia.http.parameters import Count, Cursor, Text
-from tertulia.http.routing import ApiCall, Operation
+from tertulia.http.routing import SESSION_PATH, ApiCall, Operation
 from tertulia.records.sessions.open import Activity
 from tertulia.records.sessions.session_events import SessionEvent
 
@@ -96,16 +96,14 @@ async def forecast_policy(call: ApiCall) -> PolicyForecast:
     return policies.forecast(query.platform, query.chat_type, activity, zone=zone)
 
 
-_SESSION_PATH = "/sessions/{id}"
-
 TABLE = (
     Operation(
-        method="GET", path=_SESSION_PATH + "/events", act=list_events, query=EventQuery,
+        method="GET", path=SESSION_PATH + "/events", act=list_events, query=EventQuery,
         answer=Page[SessionEvent],
         summary="List what happened to a session, newest first, and who did it.",
     ),
     Operation(
-        method="GET", path=_SESSION_PATH + "/why", act=read_why, query=EventQuery, answer=Why,
+        method="GET", path=SESSION_PATH + "/why", act=read_why, query=EventQuery, answer=Why,
         summary="Tell why a session began, goes on or ended: events, policy, neighbours.",
     ),
     Operation(
