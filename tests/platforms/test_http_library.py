@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import pytest
 
 from tertulia.errors import ConfigError
 from tertulia.platforms.http_library import (
+    MAX_SENDS,
+    HttpApi,
     load_library,
     may_get_credentials,
-    new_client,
-    new_timeout,
 )
 
 
@@ -41,12 +42,33 @@ def test_log_filter_is_added_once_and_sees_every_line(caplog: pytest.LogCaptureF
             logging.getLogger(name).removeFilter(hide)
 
 
-def test_client_and_timeout() -> None:
-    library = load_library("Signal")
-    timeout = new_timeout(library, 30)
-    assert (timeout.read, timeout.connect) == (30, 10)
-    client = new_client(library, "http://127.0.0.1:1", {"Host": "localhost"})
-    assert client.headers["Host"] == "localhost"
+def test_api_opens_one_client_and_closes_it() -> None:
+    async def run() -> None:
+        api = HttpApi("http://127.0.0.1:1/", lambda: load_library("Signal"), {"Host": "localhost"})
+        assert repr(api) == "<HttpApi http://127.0.0.1:1>"
+        await api.close()
+        client = api.open_client()
+        assert client is api.open_client()
+        assert client.headers["Host"] == "localhost"
+        timeout = api._timeout(30)
+        assert (timeout.read, timeout.connect) == (30, 10)
+        await api.close()
+        assert client.is_closed
+        assert api.open_client() is not client
+        await api.close()
+
+    asyncio.run(run())
+
+
+def test_api_is_busy_while_every_send_is_in_progress() -> None:
+    async def run() -> None:
+        api = HttpApi("http://127.0.0.1:1", lambda: load_library("Signal"))
+        for _ in range(MAX_SENDS):
+            assert not api.is_busy
+            await api._room.acquire()
+        assert api.is_busy
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize(

@@ -1,24 +1,30 @@
-"""The HTTP library of the adapters: imported when it is needed, with secrets kept out of its log.
+"""The HTTP library of the adapters, and the base of the classes that call a platform's API.
 
-Some platforms want a secret in the address of a request, and the library logs addresses.
+The library is imported when it is needed, with secrets kept out of its log: some platforms want a
+secret in the address of a request, and the library logs addresses.
 """
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from tertulia.errors import ConfigError
 from tertulia.install_command import install_command
 
+if TYPE_CHECKING:
+    import httpx2
+
 # Sends that an account has in progress at once, and connections that are kept open for them.
 MAX_SENDS: Final = 16
 CONNECT_SECONDS: Final = 10.0
+# The loggers of the library that write URLs, in requests or in the headers of answers.
 _LOGGERS: Final = ("httpx2", "httpcore2.http11", "httpcore2.http2", "httpcore2.proxy")
 
 LogFilter = Callable[[logging.LogRecord], bool]
@@ -48,6 +54,54 @@ def load_library(
     return httpx2
 
 
+class HttpApi:
+    """The API of a platform for one account. Its client is opened with the first request.
+
+    `import_library` returns the HTTP library, and `headers` go with every request.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        import_library: Callable[[], Any],
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self._base_url = base_url.rstrip("/")
+        self._import_library = import_library
+        self._headers = headers
+        self._client: httpx2.AsyncClient | None = None
+        # Taken by each request that sends a message.
+        self._room = asyncio.Semaphore(MAX_SENDS)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._base_url}>"
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether messages wait for others to be sent."""
+        return self._room.locked()
+
+    def open_client(self) -> Any:
+        """Return the HTTP client; raise `ConfigError` if the library is not installed."""
+        if self._client is None:
+            self._client = self._new_client()
+        return self._client
+
+    async def close(self) -> None:
+        """Close the connections."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    def _new_client(self) -> Any:
+        return new_client(self._import_library(), self._base_url, self._headers)
+
+    def _timeout(self, seconds: float) -> Any:
+        """Return the limits of a request that may take so long after it is connected."""
+        library = self._import_library()
+        return library.Timeout(seconds, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS)
+
+
 def new_client(library: Any, base_url: str, headers: Mapping[str, str] | None = None) -> Any:
     """Return a client for one server."""
     from tertulia.platforms.http_transport import HttpTransport  # it imports the library
@@ -60,11 +114,6 @@ def new_client(library: Any, base_url: str, headers: Mapping[str, str] | None = 
         mounts = {"http://": transport, "https://": transport}
     limits = library.Limits(max_connections=None, max_keepalive_connections=MAX_SENDS)
     return library.AsyncClient(mounts=mounts, limits=limits, verify=tls or False, headers=headers)
-
-
-def new_timeout(library: Any, seconds: float) -> Any:
-    """Return the limits of a request that may take so long after it is connected."""
-    return library.Timeout(seconds, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS)
 
 
 def may_get_credentials(url: str, base_url: str, hosts: Sequence[str]) -> bool:

@@ -13,7 +13,7 @@ import logging
 import re
 import time
 from collections.abc import AsyncGenerator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tertulia.errors import (
     AccountProblem,
@@ -25,11 +25,8 @@ from tertulia.errors import (
     TooLarge,
 )
 from tertulia.platforms.discord.rate_buckets import RateBuckets, Route, retry_after
-from tertulia.platforms.http_library import MAX_SENDS, load_library, new_client, new_timeout
+from tertulia.platforms.http_library import HttpApi, load_library
 from tertulia.version import __version__
-
-if TYPE_CHECKING:
-    import httpx2
 
 File = tuple[str, bytes, str]
 """A file to send: its name, its bytes and its media type."""
@@ -39,7 +36,6 @@ _READ_SECONDS: Final = 20.0
 # A request waits so long for its turn; if its limit needs longer, it comes back later.
 _PATIENCE_SECONDS: Final = 2.0
 _USER_AGENT: Final = f"DiscordBot (https://github.com/tertulia/tertulia, {__version__})"
-# The loggers of the HTTP library that write addresses, in requests or in the headers of answers.
 _SECRET_IN_URL = re.compile(
     r"(/(?:interactions|webhooks)/\d+/)[^/\s\"?]+|(\?)(?:ex|is|hm)=[^\s\"]+"
 )
@@ -73,19 +69,14 @@ class MessageGone(PlatformError):
     code = "message_gone"
 
 
-class RestApi:
+class RestApi(HttpApi):
     """A connection to the REST API for one bot."""
 
     def __init__(self, token: str, base_url: str) -> None:
+        super().__init__(base_url, import_library, {"User-Agent": _USER_AGENT})
         self._token = token
-        self._base_url = base_url.rstrip("/")
-        self._client: httpx2.AsyncClient | None = None
-        self._room = asyncio.Semaphore(MAX_SENDS)
         self._buckets = RateBuckets()
         self.date: str | None = None  # of the last answer
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._base_url}>"
 
     async def ask(
         self,
@@ -122,7 +113,9 @@ class RestApi:
         library = import_library()
         problem: PlatformError | None = None
         try:
-            request = self.open_client().build_request("GET", url, timeout=_timeout(_READ_SECONDS))
+            request = self.open_client().build_request(
+                "GET", url, timeout=self._timeout(_READ_SECONDS)
+            )
             request.headers.pop("authorization", None)
             answer = await self.open_client().send(request, stream=True)
             try:
@@ -140,25 +133,6 @@ class RestApi:
             )
         if problem is not None:
             raise problem
-
-    async def close(self) -> None:
-        """Close the connections."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
-
-    @property
-    def is_busy(self) -> bool:
-        """Return whether messages wait for others to be sent."""
-        return self._room.locked()
-
-    def open_client(self) -> httpx2.AsyncClient:
-        """Return the HTTP client, which the gateway connection shares."""
-        if self._client is None:
-            agent = {"User-Agent": _USER_AGENT}
-            self._client = new_client(import_library(), self._base_url, agent)
-        assert self._client is not None
-        return self._client
 
     async def _call(
         self,
@@ -178,7 +152,7 @@ class RestApi:
         try:
             answer = await self.open_client().request(
                 method, f"{self._base_url}{path}", **content, headers=headers,
-                timeout=_timeout(seconds),
+                timeout=self._timeout(seconds),
             )  # fmt: skip
         except (library.ConnectError, library.ConnectTimeout, library.PoolTimeout) as failure:
             problem = PlatformUnavailable(
@@ -224,10 +198,6 @@ def _hide_secrets(record: logging.LogRecord) -> bool:
         hidden = _SECRET_IN_URL.sub(lambda match: f"{match[1] or match[2]}[hidden]", text)
         record.msg, record.args = hidden, ()
     return True
-
-
-def _timeout(seconds: float) -> Any:
-    return new_timeout(import_library(), seconds)
 
 
 def _route(method: str, path: str) -> Route:

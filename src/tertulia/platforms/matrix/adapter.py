@@ -628,8 +628,8 @@ class MatrixAdapter(Adapter):
         try:
             for prefix in prefixes:
                 path = f"{prefix}/download/{quote_part(match[1])}/{quote_part(match[2])}"
-                async with self._api.client().stream(
-                    "GET", self._api.base_url + path, headers=self._api.headers(),
+                async with self._api.open_client().stream(
+                    "GET", self._api.url(path), headers=self._api.headers(),
                     follow_redirects=True, timeout=_SILENCE_SECONDS,
                 ) as response:  # fmt: skip
                     if response.is_success:

@@ -18,7 +18,7 @@ from tertulia.errors import (
     Refused,
     TooLarge,
 )
-from tertulia.platforms.http_library import load_library
+from tertulia.platforms.http_library import HttpApi, load_library
 
 if TYPE_CHECKING:
     import httpx2
@@ -34,7 +34,7 @@ _LATER_ERRORS: Final = frozenset({"M_RESOURCE_LIMIT_EXCEEDED"})
 Json = dict[str, Any]
 
 
-class HomeserverApi:
+class HomeserverApi(HttpApi):
     """Requests with the token of one account."""
 
     def __init__(self, base_url: str, token: str) -> None:
@@ -44,15 +44,8 @@ class HomeserverApi:
                 hint='Set for example: base_url = "https://matrix.example.org"',
                 field="base_url",
             )
-        self.base_url = base_url.rstrip("/")
+        super().__init__(base_url, http_library)
         self._token = token
-        self._client: httpx2.AsyncClient | None = None
-
-    async def close(self) -> None:
-        """Close the connections."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
 
     async def get(
         self,
@@ -90,8 +83,8 @@ class HomeserverApi:
         """
         httpx2 = http_library()
         try:
-            response = await self.client().request(
-                method, self.base_url + path, params=params, content=content, timeout=seconds,
+            response = await self.open_client().request(
+                method, self.url(path), params=params, content=content, timeout=seconds,
                 headers={**self.headers(), "Content-Type": content_type},
             )  # fmt: skip
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as problem:
@@ -107,20 +100,19 @@ class HomeserverApi:
             raise _unknown("The homeserver sent an answer that is not JSON.")
         raise error_of(response, answer, is_read=is_read)
 
+    def url(self, path: str) -> str:
+        """Return the address of a path."""
+        return self._base_url + path
+
     def headers(self) -> dict[str, str]:
         """Return the header with the access token."""
         return {"Authorization": f"Bearer {self._token}"}
 
-    def client(self) -> httpx2.AsyncClient:
-        """Return the HTTP client, which is opened with the first request."""
-        if self._client is None:
-            httpx2 = http_library()
-            limits = httpx2.Limits(max_connections=200, max_keepalive_connections=20)
-            self._client = httpx2.AsyncClient(
-                limits=limits, follow_redirects=False, verify=self.base_url.startswith("https:")
-            )
-        assert self._client is not None
-        return self._client
+    def _new_client(self) -> Any:
+        httpx2 = http_library()
+        limits = httpx2.Limits(max_connections=200, max_keepalive_connections=20)
+        is_tls = self._base_url.startswith("https:")
+        return httpx2.AsyncClient(limits=limits, follow_redirects=False, verify=is_tls)
 
 
 def encode(body: Mapping[str, Any]) -> bytes:

@@ -11,7 +11,7 @@ import itertools
 import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from tertulia.errors import (
@@ -23,10 +23,7 @@ from tertulia.errors import (
     Refused,
     TooLarge,
 )
-from tertulia.platforms.http_library import CONNECT_SECONDS, load_library, new_client, new_timeout
-
-if TYPE_CHECKING:
-    import httpx2
+from tertulia.platforms.http_library import CONNECT_SECONDS, HttpApi, load_library
 
 # Without a byte for so long a connection is dropped; the daemon sends a sign every 15 s.
 SILENCE_SECONDS: Final = 60.0
@@ -46,17 +43,13 @@ _WRONG_PARAMETERS: Final = -32602
 _UNKNOWN_CODES: Final = frozenset({-2, -3, -32603})
 
 
-class DaemonClient:
+class DaemonClient(HttpApi):
     """A connection to the daemon for one account."""
 
     def __init__(self, number: str, base_url: str) -> None:
+        super().__init__(base_url, import_library)
         self._number = number
-        self._base_url = base_url.rstrip("/")
-        self._client: httpx2.AsyncClient | None = None
         self._ids = itertools.count(1)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._base_url}>"
 
     async def ask(
         self,
@@ -86,7 +79,7 @@ class DaemonClient:
         timeout = library.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
         problem: PlatformError
         try:
-            async with self._open_client().stream("GET", path, timeout=timeout) as answer:
+            async with self.open_client().stream("GET", path, timeout=timeout) as answer:
                 if answer.status_code != 200:
                     raise _stream_refusal(answer.status_code)
                 yield None
@@ -107,9 +100,9 @@ class DaemonClient:
         library = import_library()
         problem: PlatformError | None = None
         try:
-            async with self._open_client().stream(
+            async with self.open_client().stream(
                 "POST", f"{self._base_url}/api/v1/rpc", **self._body("getAttachment", parameters),
-                timeout=_timeout(_READ_SECONDS),
+                timeout=self._timeout(_READ_SECONDS),
             ) as answer:  # fmt: skip
                 pieces = _read_base64(answer.aiter_bytes(65536), answer.status_code)
                 async for piece in pieces:
@@ -122,20 +115,14 @@ class DaemonClient:
         if problem is not None:
             raise problem
 
-    async def close(self) -> None:
-        """Close the connections."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
-
     async def _call(self, method: str, parameters: Mapping[str, Any], seconds: float) -> Any:
         library = import_library()
         problem: PlatformError
         try:
-            answer = await self._open_client().post(
+            answer = await self.open_client().post(
                 f"{self._base_url}/api/v1/rpc",
                 **self._body(method, parameters),
-                timeout=_timeout(seconds),
+                timeout=self._timeout(seconds),
             )
         except (library.ConnectError, library.ConnectTimeout, library.PoolTimeout) as failure:
             problem = PlatformUnavailable(
@@ -151,6 +138,12 @@ class DaemonClient:
             return read_answer(method, answer.status_code, answer.content)
         raise problem
 
+    def _new_client(self) -> Any:
+        # The daemon serves only programs that ask for localhost, so that no web page can.
+        if urlsplit(self._base_url).hostname in _LOOPBACK:
+            self._headers = {"Host": "localhost"}
+        return super()._new_client()
+
     def _body(self, method: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         request = {
             "jsonrpc": "2.0",
@@ -162,23 +155,10 @@ class DaemonClient:
         content = json.dumps(request).encode()
         return {"content": content, "headers": {"Content-Type": "application/json"}}
 
-    def _open_client(self) -> httpx2.AsyncClient:
-        if self._client is None:
-            url = urlsplit(self._base_url)
-            # The daemon serves only programs that ask for localhost, so that no web page can.
-            headers = {"Host": "localhost"} if url.hostname in _LOOPBACK else {}
-            self._client = new_client(import_library(), self._base_url, headers)
-        assert self._client is not None
-        return self._client
-
 
 def import_library() -> Any:
     """Return the HTTP library; raise `ConfigError` if it is not installed."""
     return load_library("Signal")
-
-
-def _timeout(seconds: float) -> Any:
-    return new_timeout(import_library(), seconds)
 
 
 # -- answers

@@ -7,7 +7,6 @@ Slack's own client is not used (decision 0026).
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import re
@@ -24,21 +23,14 @@ from tertulia.errors import (
     Refused,
     TooLarge,
 )
-from tertulia.platforms.http_library import (
-    MAX_SENDS,
-    load_library,
-    may_get_credentials,
-    new_client,
-    new_timeout,
-)
+from tertulia.platforms.http_library import HttpApi, load_library, may_get_credentials
 
 if TYPE_CHECKING:
     import httpx2
 
-# The library looks at every connection for each request.
 _SEND_SECONDS: Final = 60.0
 _READ_SECONDS: Final = 20.0
-# The pause after a refusal that names none.
+# The pause in seconds after a refusal that names none.
 _DEFAULT_PAUSE: Final = 3.0
 _LONGEST_PAUSE: Final = 3600.0
 # More than an event with the largest message has; the library's own limit is 64 KiB.
@@ -66,7 +58,6 @@ _FORMAT_ERRORS: Final = frozenset({
 })  # fmt: skip
 # Methods that read JSON; the others read only forms.
 _JSON_METHODS: Final = ("chat.", "assistant.", "files.completeUploadExternal", "conversations.open")
-# The loggers of the HTTP library that write URLs, in requests or in the headers of answers.
 _SECRET_IN_URL = re.compile(r"""\?[^\s"']+|(?<=/upload/)[^\s"']+""")
 _FILE_HOSTS: Final = ("slack.com", "slack-edge.com", "slack-files.com")
 
@@ -84,22 +75,12 @@ class AnswerNotJson(PlatformError):
     retryable = True
 
 
-class WebApi:
+class WebApi(HttpApi):
     """A connection to the Web API for one workspace."""
 
     def __init__(self, token: str, base_url: str) -> None:
+        super().__init__(base_url, import_library)
         self._token = token
-        self._base_url = base_url.rstrip("/")
-        self._client: httpx2.AsyncClient | None = None
-        self._room = asyncio.Semaphore(MAX_SENDS)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._base_url}>"
-
-    @property
-    def is_busy(self) -> bool:
-        """Return whether messages wait for others to be sent."""
-        return self._room.locked()
 
     async def ask(
         self,
@@ -139,8 +120,8 @@ class WebApi:
         library = import_library()
         problem: PlatformError
         try:
-            answer = await self._open_client().post(
-                url, content=content, timeout=_timeout(_SEND_SECONDS),
+            answer = await self.open_client().post(
+                url, content=content, timeout=self._timeout(_SEND_SECONDS),
                 headers={"Content-Type": "application/octet-stream"},
             )  # fmt: skip
         except (library.HTTPError, library.InvalidURL) as failure:
@@ -160,8 +141,8 @@ class WebApi:
         problem: PlatformError | None = None
         headers = {"Authorization": f"Bearer {self._token}"}
         try:
-            async with self._open_client().stream(
-                "GET", url, headers=headers, timeout=_timeout(_READ_SECONDS)
+            async with self.open_client().stream(
+                "GET", url, headers=headers, timeout=self._timeout(_READ_SECONDS)
             ) as answer:
                 if answer.is_success and not _is_login_page(answer.headers, media_type):
                     async for piece in answer.aiter_bytes(65536):
@@ -175,19 +156,13 @@ class WebApi:
 
     def open_socket(self, url: str) -> AbstractAsyncContextManager[Any]:
         """Return the connection to a socket; it answers pings of Slack by itself."""
-        socket: AbstractAsyncContextManager[Any] = self._open_client().websocket(
+        socket: AbstractAsyncContextManager[Any] = self.open_client().websocket(
             url,
             max_message_size_bytes=_MAX_MESSAGE_BYTES,
             keepalive_ping_interval_seconds=None,
-            timeout=_timeout(_READ_SECONDS),
+            timeout=self._timeout(_READ_SECONDS),
         )
         return socket
-
-    async def close(self) -> None:
-        """Close the connections."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
 
     async def _call(
         self, method: str, parameters: Mapping[str, Any], token: str, seconds: float
@@ -202,8 +177,9 @@ class WebApi:
             body = {"data": dict(parameters)}
         problem: PlatformError
         try:
-            answer = await self._open_client().post(
-                f"{self._base_url}/{method}", **body, headers=headers, timeout=_timeout(seconds)
+            url = f"{self._base_url}/{method}"
+            answer = await self.open_client().post(
+                url, **body, headers=headers, timeout=self._timeout(seconds)
             )
         except (library.ConnectError, library.ConnectTimeout, library.PoolTimeout) as failure:
             problem = _unreachable(failure)
@@ -212,11 +188,6 @@ class WebApi:
         else:
             return _result(method, answer)
         raise problem
-
-    def _open_client(self) -> Any:
-        if self._client is None:
-            self._client = new_client(import_library(), self._base_url)
-        return self._client
 
 
 def import_library() -> Any:
@@ -229,10 +200,6 @@ def _hide_secrets(record: logging.LogRecord) -> bool:
     if "?" in text or "/upload/" in text:
         record.msg, record.args = _SECRET_IN_URL.sub("[hidden]", text), ()
     return True
-
-
-def _timeout(seconds: float) -> Any:
-    return new_timeout(import_library(), seconds)
 
 
 def _encode(parameters: Mapping[str, Any]) -> bytes:

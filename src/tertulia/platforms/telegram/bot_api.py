@@ -6,12 +6,11 @@ lines that the HTTP library logs about each request have the token hidden.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import re
 from collections.abc import AsyncGenerator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tertulia.errors import (
     AccountProblem,
@@ -22,23 +21,19 @@ from tertulia.errors import (
     Refused,
     TooLarge,
 )
-from tertulia.platforms.http_library import MAX_SENDS, load_library, new_client, new_timeout
-
-if TYPE_CHECKING:
-    import httpx2
+from tertulia.platforms.http_library import HttpApi, load_library
 
 File = tuple[str, bytes, str]
 """A file to send: its name, its bytes and its media type."""
 
-# More than Telegram takes from one bot. The library looks at every connection for each request.
 _SEND_SECONDS: Final = 60.0
 _READ_SECONDS: Final = 20.0
-# The pause after a 429 that names none; the pause that the platform names may be minutes.
+# Seconds of the pause after a 429 that names none; one that the platform names may be minutes.
 _DEFAULT_PAUSE: Final = 3.0
-# The loggers of the HTTP library that write URLs, in requests or in the headers of answers.
 _TOKEN_IN_URL = re.compile(r"/bot[^/\s]+/")
 
-# The reasons of refusals, which the Bot API tells apart only by their texts.
+# The meanings of refusals, which the Bot API tells apart only by their texts: the first text that
+# is found counts.
 _REASONS: Final = {
     "unauthorized": "the token is wrong or was revoked",
     "chat not found": "there is no such chat",
@@ -117,18 +112,13 @@ class UnreadableAnswer(PlatformError):
         self.body = body
 
 
-class BotApi:
+class BotApi(HttpApi):
     """A connection to the Bot API for one bot."""
 
     def __init__(self, token: str, base_url: str) -> None:
+        super().__init__(base_url, import_library)
         self._token = token
-        self._base_url = base_url.rstrip("/")
-        self._client: httpx2.AsyncClient | None = None
         self._urls: dict[str, Any] = {}
-        self._room = asyncio.Semaphore(MAX_SENDS)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._base_url}>"
 
     async def ask(
         self,
@@ -168,8 +158,8 @@ class BotApi:
         url = f"{self._base_url}/file/bot{self._token}/{file_path}"
         problem: PlatformError | None = None
         try:
-            async with self._open_client().stream(
-                "GET", url, timeout=_timeout(_READ_SECONDS)
+            async with self.open_client().stream(
+                "GET", url, timeout=self._timeout(_READ_SECONDS)
             ) as answer:
                 if answer.is_success:
                     async for piece in answer.aiter_bytes(65536):
@@ -183,12 +173,6 @@ class BotApi:
             )
         if problem is not None:
             raise problem
-
-    async def close(self) -> None:
-        """Close the connections."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
 
     async def _call(
         self,
@@ -204,8 +188,8 @@ class BotApi:
             body = {"data": fields, "files": {file[0]: file[1]}}
         problem: PlatformError
         try:
-            answer = await self._open_client().post(
-                self._url(method), **body, timeout=_timeout(seconds)
+            answer = await self.open_client().post(
+                self._url(method), **body, timeout=self._timeout(seconds)
             )
         except (library.ConnectError, library.ConnectTimeout, library.PoolTimeout) as failure:
             problem = PlatformUnavailable(
@@ -221,22 +205,11 @@ class BotApi:
             return _result(method, answer.status_code, answer.content)
         raise problem
 
-    @property
-    def is_busy(self) -> bool:
-        """Return whether messages wait for others to be sent."""
-        return self._room.locked()
-
     def _url(self, method: str) -> Any:
         if method not in self._urls:
             url = f"{self._base_url}/bot{self._token}/{method}"
             self._urls[method] = import_library().URL(url)
         return self._urls[method]
-
-    def _open_client(self) -> httpx2.AsyncClient:
-        if self._client is None:
-            self._client = new_client(import_library(), self._base_url)
-        assert self._client is not None
-        return self._client
 
 
 def import_library() -> Any:
@@ -249,10 +222,6 @@ def _hide_token(record: logging.LogRecord) -> bool:
     if "/bot" in text:
         record.msg, record.args = _TOKEN_IN_URL.sub("/bot[hidden]/", text), ()
     return True
-
-
-def _timeout(seconds: float) -> Any:
-    return new_timeout(import_library(), seconds)
 
 
 def _form_value(value: Any) -> str:
@@ -314,14 +283,13 @@ def _refusal(method: str, answer: Mapping[str, Any]) -> PlatformError:
 
 def _describe(reason: str) -> str:
     """Return what a reason means. Its text is not shown: it may contain what somebody wrote."""
-    for known, meaning in _REASONS.items():
-        if known in reason:
+    for text, meaning in _REASONS.items():
+        if text in reason:
             return meaning
     return "a reason that is not known here"
 
 
 def _bad_request(message: str, reason: str, parameters: Mapping[str, Any]) -> PlatformError:
-    # The Bot API tells these apart only by their texts.
     if parameters.get("migrate_to_chat_id") is not None:
         return ChatMoved(str(parameters["migrate_to_chat_id"]))
     if "too long" in reason or "too big" in reason or "too_long" in reason:

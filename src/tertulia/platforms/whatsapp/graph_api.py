@@ -6,12 +6,11 @@ request or a cause.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import re
 from collections.abc import AsyncGenerator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tertulia.errors import (
     AccountProblem,
@@ -22,23 +21,15 @@ from tertulia.errors import (
     Refused,
     TooLarge,
 )
-from tertulia.platforms.http_library import (
-    MAX_SENDS,
-    load_library,
-    may_get_credentials,
-    new_client,
-    new_timeout,
-)
-
-if TYPE_CHECKING:
-    import httpx2
+from tertulia.platforms.http_library import HttpApi, load_library, may_get_credentials
 
 File = tuple[str, bytes, str]
 """A file to upload: its name, its bytes and its media type."""
 
 _SEND_SECONDS: Final = 60.0
 _READ_SECONDS: Final = 20.0
-# WhatsApp names no pause: the first one; the adapter makes it longer while it is refused.
+# Seconds of the first pause, since WhatsApp names none; the adapter makes it longer while it is
+# refused.
 FIRST_PAUSE: Final = 4.0
 
 _ACCOUNT_ERRORS: Final = frozenset({0, 10, 190, 368, 131031, 131042, 131045, 133010})
@@ -60,7 +51,7 @@ _REASONS: Final = {
 }
 _HINTS: Final = {131047: "Ask the person to write first; then answers go through."}
 _FILE_HOSTS: Final = ("fbsbx.com", "whatsapp.net", "facebook.com", "fbcdn.net")
-# The loggers of the HTTP library that write URLs; those of files have a signature.
+# The query in the URL of a file has a signature.
 _QUERY_IN_URL = re.compile(r"""\?[^\s"']+""")
 
 
@@ -70,17 +61,12 @@ class ParameterRefused(PlatformError):
     code = "parameter_refused"
 
 
-class GraphApi:
+class GraphApi(HttpApi):
     """A connection to the Graph API for one business number."""
 
     def __init__(self, token: str, base_url: str) -> None:
+        super().__init__(base_url, import_library)
         self._token = token
-        self._base_url = base_url.rstrip("/")
-        self._client: httpx2.AsyncClient | None = None
-        self._room = asyncio.Semaphore(MAX_SENDS)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._base_url}>"
 
     async def ask(
         self,
@@ -129,8 +115,8 @@ class GraphApi:
         problem: PlatformError | None = None
         headers = {"Authorization": f"Bearer {self._token}"}
         try:
-            async with self._open_client().stream(
-                "GET", url, headers=headers, timeout=_timeout(_READ_SECONDS)
+            async with self.open_client().stream(
+                "GET", url, headers=headers, timeout=self._timeout(_READ_SECONDS)
             ) as answer:
                 if answer.is_success:
                     async for piece in answer.aiter_bytes(65536):
@@ -141,12 +127,6 @@ class GraphApi:
             problem = _unreachable(failure)
         if problem is not None:
             raise problem
-
-    async def close(self) -> None:
-        """Close the connections."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
 
     async def _call(
         self,
@@ -169,9 +149,9 @@ class GraphApi:
             options = {"content": content}
         problem: PlatformError
         try:
-            answer = await self._open_client().request(
+            answer = await self.open_client().request(
                 method, f"{self._base_url}/{path}", params=params, headers=headers,
-                timeout=_timeout(seconds), **options,
+                timeout=self._timeout(seconds), **options,
             )  # fmt: skip
         except (library.ConnectError, library.ConnectTimeout, library.PoolTimeout) as failure:
             problem = _unreachable(failure)
@@ -180,11 +160,6 @@ class GraphApi:
         else:
             return _result(answer.status_code, answer.content)
         raise problem
-
-    def _open_client(self) -> Any:
-        if self._client is None:
-            self._client = new_client(import_library(), self._base_url)
-        return self._client
 
 
 def import_library() -> Any:
@@ -210,10 +185,6 @@ def describe_error(error: object) -> str:
 def _code(error: object) -> int | None:
     code = error.get("code") if isinstance(error, Mapping) else None
     return code if isinstance(code, int) and not isinstance(code, bool) else None
-
-
-def _timeout(seconds: float) -> Any:
-    return new_timeout(import_library(), seconds)
 
 
 def _unreachable(failure: Exception) -> PlatformUnavailable:
