@@ -47,6 +47,12 @@ class OutboxPromises:
         assert other.outbox.put("hello", "telegram:42", delivery="d1").state == "sent"
         assert store.outbox.claim() == []
 
+    @pytest.mark.parametrize("key", ["d" * 1000, "nul: \x00", "half a pair: \ud800"])
+    def test_a_delivery_is_found_by_any_key(self, store: Store, key: str) -> None:
+        put = store.outbox.put("hello", "telegram:42", delivery=key)
+        assert store.outbox.get(key) == put
+        assert store.outbox.get(put.delivery) == put
+
     def test_two_deliveries_have_two_keys(self, store: Store) -> None:
         keys = {store.outbox.put("hello", "telegram:42").delivery for _ in range(10)}
         assert len(keys) == 10

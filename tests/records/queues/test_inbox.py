@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+import tertulia
 from tertulia import Source, StaleWrite, Store
+from tertulia.records.queues import inbox
+from tertulia.records.queues.inbox import InboxItem
 from tertulia.testing import FakeClock
+from tests.servers.postgres import Server
 
 ANA = Source("telegram", "42", user_id="42")
 BEN = Source("telegram", "43", user_id="43")
@@ -63,3 +69,25 @@ def test_failed_message_is_tried_again_or_given_up(store: Store, clock: FakeCloc
     assert (item.attempts, item.problem) == (2, "no model")
     store.inbox.failed(item, "no model", for_good=True)
     assert [item.state for item in store.inbox.find().items] == ["dead"]
+
+
+def test_withdrawing_a_message_that_is_claimed_at_that_moment_changes_nothing(
+    postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another node claims the message after it was read, and before it is settled."""
+    address = postgres.database(postgres.template)
+    with tertulia.open(address) as store, tertulia.open(address) as other:
+        store.inbox.put(ANA, "hola", message_id=7)
+        claimed: list[InboxItem] = []
+        read_waiting = inbox._waiting_row
+
+        def read_then_lose(*args: Any) -> Any:
+            row = read_waiting(*args)
+            claimed.extend(other.inbox.claim())
+            return row
+
+        monkeypatch.setattr(inbox, "_waiting_row", read_then_lose)
+        assert store.inbox.withdraw(ANA, 7) is None
+        (item,) = claimed
+        other.inbox.done(item)
+    postgres.drop(address)

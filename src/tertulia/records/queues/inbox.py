@@ -192,7 +192,6 @@ class Inbox:
         Return None if there is no such message, somebody else wrote it, it was gathered with
         others, or a turn has it already: then nothing is changed.
         """
-        validate.source(source)
         dedupe_key = UserMessage(source, None, str(message_id), ()).dedupe_key
 
         def work(tx: Transaction) -> InboxItem | None:
@@ -204,14 +203,13 @@ class Inbox:
             row = tx.one("inbox_edit", params)
             return None if row is None else to_item(row)
 
-        return self._db.write(work, lane=session_rows.lane_of(self._lane_key(source)))
+        return self._db.write(work, lane=self._lane(source))
 
     def withdraw(self, source: Source, message_id: str | int) -> InboxItem | None:
         """Settle a message that its author deleted while it still waits, and return it.
 
         Return None, and change nothing, in the cases in which `edit` does.
         """
-        validate.source(source)
         dedupe_key = UserMessage(source, None, str(message_id), ()).dedupe_key
 
         def work(tx: Transaction) -> InboxItem | None:
@@ -219,15 +217,15 @@ class Inbox:
             if row is None:
                 return None
             item = to_item(row)
-            settle_waiting(tx, item)
+            try:
+                settle_waiting(tx, item)
+            except StaleWrite:
+                return None  # another worker has claimed it since it was read
             return item
 
-        item = self._db.write(work, lane=session_rows.lane_of(self._lane_key(source)))
+        item = self._db.write(work, lane=self._lane(source))
         self._db.notify(CHANNEL)
         return item
-
-    def _lane_key(self, source: Source) -> str:
-        return session_rows.key_of(self._context, source)
 
     def failed(
         self,
@@ -255,8 +253,6 @@ class Inbox:
         cursor: str | None = None,
     ) -> Page[InboxItem]:
         """Return a page of accepted messages, oldest first."""
-        if state is not None:
-            validate.choice("state", state, INBOX_STATES)
         statement = "inbox_find" if state is None else "inbox_find_by_state"
         if key is not None:
             statement = "inbox_find_by_key"
@@ -268,8 +264,11 @@ class Inbox:
 
     def count(self, state: InboxState, *, limit: int = 1000) -> int:
         """Return how many messages have a state, counted up to `limit`."""
-        validate.choice("state", state, INBOX_STATES)
         return QUEUE.count(self._context, state, limit)
+
+    def _lane(self, source: Source) -> str:
+        """Return the lane of the conversation of a source."""
+        return session_rows.lane_of(session_rows.key_of(self._context, source))
 
 
 def _accept(

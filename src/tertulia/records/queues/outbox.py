@@ -225,7 +225,6 @@ class Outbox:
         ("dead"), or may have arrived ("unknown"). With `is_waived` this attempt does not count as a
         try: the platform asked for a pause, or refused the account and not the message.
         """
-        validate.choice("outcome", outcome, ("retry", "unknown", "dead"))
         state: DeliveryState = "waiting" if outcome == "retry" else outcome
         params = base.settle_params(
             self._context, state, problem=problem, retry_after=retry_after, message_id=None,
@@ -247,14 +246,13 @@ class Outbox:
         dead or waits stays as it is. Return None if there is no such delivery. Raise `StaleWrite`
         while it is still being sent: let the platform report it again.
         """
-        validate.text("delivery", delivery)
         state: DeliveryState = "sent" if is_sent else "dead"
         changes = base.settle_params(
             self._context, state, problem=problem, message_id=storable(message_id), waived=0
         )
 
         def work(tx: Transaction) -> Delivery | None:
-            row = tx.one("outbox_get", {"delivery": _id_of(delivery)})
+            row = tx.one("outbox_get", {"delivery": _stored_key(delivery)})
             if row is None:
                 return None
             stored = to_delivery(row)
@@ -277,8 +275,6 @@ class Outbox:
         cursor: str | None = None,
     ) -> Page[Delivery]:
         """Return a page of deliveries in the order they were put in."""
-        if state is not None:
-            validate.choice("state", state, DELIVERY_STATES)
         statement = "outbox_find" if state is None else "outbox_find_by_state"
         if session_id is not None:
             statement = "outbox_find_by_session"
@@ -291,18 +287,16 @@ class Outbox:
 
     def count(self, state: DeliveryState, *, limit: int = 1000) -> int:
         """Return how many deliveries have a state, counted up to `limit`."""
-        validate.choice("state", state, DELIVERY_STATES)
         return _QUEUE.count(self._context, state, limit)
 
     def get(self, delivery: str) -> Delivery | None:
         """Return a delivery by its idempotency key, or None."""
-        validate.text("delivery", delivery)
-        row = self._db.read(lambda tx: tx.one("outbox_get", {"delivery": delivery}))
+        params = {"delivery": _stored_key(delivery)}
+        row = self._db.read(lambda tx: tx.one("outbox_get", params))
         return None if row is None else to_delivery(row)
 
     def find_in_chat(self, source: Source, *, after: int = 0, limit: int = 50) -> list[Delivery]:
         """Return the deliveries to a source's chat whose ids are above `after`, oldest first."""
-        validate.source(source)
         base.check_limit(limit)
         params = {**_chat_of(source), "after": after, "limit": limit}
         return list(map(to_delivery, self._db.read(lambda tx: tx.all("outbox_in_chat", params))))
@@ -312,7 +306,6 @@ class Outbox:
 
         For a recipient who was away and is there again.
         """
-        validate.source(source)
         chat = _chat_of(source)
         # Read first: most chats have nothing that waits, and a read delays nobody.
         row = self._db.read(lambda tx: tx.one("outbox_head_of_chat", chat))
@@ -378,7 +371,7 @@ def build_deliveries(
     if origin is not None and (target.platform, chat_id) == (origin.platform, origin.chat_id):
         account = origin.account
     first = Delivery(
-        delivery=_id_of(delivery) if delivery else os.urandom(16).hex(),
+        delivery=_stored_key(delivery) if delivery else os.urandom(16).hex(),
         session_id=session_id,
         target=storable(str(target)) or "",
         platform=target.platform,
@@ -407,7 +400,7 @@ def _formatted_body(part: FormattedText) -> dict[str, Any]:
     return {"text": part.text} | ({"spans": spans} if spans else {})
 
 
-def _id_of(delivery: str) -> str:
+def _stored_key(delivery: str) -> str:
     """Return the key unchanged if every database can index it, else a hash of it."""
     is_plain = delivery.isprintable() and len(delivery.encode()) <= keys.MAX_PART_BYTES
     return delivery if is_plain else keys.key_part(delivery)
