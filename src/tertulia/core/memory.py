@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 import msgspec
 
@@ -22,7 +22,6 @@ _HEADING: Final = (
 
 MemoryAuthor = Literal["person", "agent", "flush"]
 MemoryState = Literal["kept", "proposed"]
-AUTHORS: tuple[MemoryAuthor, ...] = get_args(MemoryAuthor)
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):

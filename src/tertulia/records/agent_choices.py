@@ -12,7 +12,7 @@ import hashlib
 
 import msgspec
 
-from tertulia.core import keys, validate
+from tertulia.core import keys
 from tertulia.core.agent_route import decide_agent
 from tertulia.core.arguments import checks_arguments
 from tertulia.core.source import Source
@@ -44,7 +44,6 @@ class AgentChoices:
 
         A source that names its agent is returned as it is.
         """
-        validate.source(source)
         if source.agent or not self._context.settings.agents:
             return source
         return self._db.read(lambda tx: resolve_agent(tx, self._context, source))
@@ -54,7 +53,6 @@ class AgentChoices:
 
         Its other sessions there stay: choosing an agent again continues its own.
         """
-        validate.source(source)
         settings = self._context.settings
         if agent not in (settings.agent, *settings.agents):
             raise NotFound(f"There is no agent {agent!r}.", hint="/agent lists them.")
@@ -76,7 +74,6 @@ class AgentChoices:
 
         `by` is who asked for it. Raise `NotFound` if there is no such session.
         """
-        validate.text("model", model, optional=True)
         now = self._context.clock.now()
 
         def work(tx: Transaction) -> None:
@@ -91,7 +88,6 @@ class AgentChoices:
 
         Raise `NotFound` if there is no such session.
         """
-        validate.text("text", text)
         stored = storable(text)
         digest = hashlib.sha256(stored.encode()).hexdigest()
 

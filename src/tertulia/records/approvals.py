@@ -14,8 +14,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from tertulia.core import validate
-from tertulia.core.approval import SCOPES, Grant, Scope, arguments_of, grant_command
+from tertulia.core.approval import Grant, Scope, arguments_of, grant_command
 from tertulia.core.arguments import checks_arguments
 from tertulia.core.message import ToolCall
 from tertulia.core.text.storable import storable
@@ -78,7 +77,6 @@ class Approvals:
         same command of `terminal`. Raise `NotFound`, `AccessDenied`, and `IllegalMove` if it was
         answered already, has expired, or can only be allowed once.
         """
-        validate.choice("scope", scope, SCOPES)
         approval = self._require_for(code, by, is_owner=is_owner)
         if approval.is_once_only and scope != "once":
             raise IllegalMove(

@@ -71,7 +71,6 @@ class Browsers:
         It replaces an earlier code for that name. Whoever can ask for one has the store, so wrong
         tries before it are forgotten: they cannot keep the owner out.
         """
-        validate.text("name", name)
         now = self._context.clock.now()
         code = pairing_code.new_code()
 
@@ -88,7 +87,6 @@ class Browsers:
         Raise `NotFound` for a wrong or old code; five of them from one address lock that address
         out for an hour (`AccessDenied`).
         """
-        validate.text("code", code)
         now = self._context.clock.now()
         secret = secrets.token_urlsafe(32)
         redeemer = f"browser {storable(address)}"
@@ -110,7 +108,6 @@ class Browsers:
 
     def sign_in_as(self, name: str, *, agent: str = "") -> SignedIn:
         """Sign a browser in that has proved otherwise, by its token, whose it is."""
-        validate.text("name", name)
         now = self._context.clock.now()
         secret = secrets.token_urlsafe(32)
         browser = self._db.write(lambda tx: _insert(tx, secret, name, agent, now))

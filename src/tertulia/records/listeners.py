@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from tertulia.core import keys, validate
+from tertulia.core import keys
 from tertulia.core.arguments import checks_arguments
 from tertulia.core.source import Source
 from tertulia.core.text.storable import storable
@@ -68,8 +68,6 @@ class Listeners:
         self, platform: str, account: str, node: str, *, lease_seconds: float = LEASE_SECONDS
     ) -> ListenerLease | None:
         """Take the lease of an account for a node; return None while another node has it."""
-        for name, text in (("platform", platform), ("account", account), ("node", node)):
-            validate.text(name, text)
         params = {
             "platform": platform,
             "account": account,
@@ -86,7 +84,6 @@ class Listeners:
 
     def wait(self, platform: str, account: str, seconds: float) -> bool:
         """Wait until no node has the lease of an account; return False after `seconds`."""
-        validate.number("seconds", seconds)
         lease = lease_micros(LEASE_SECONDS)
         params = {"platform": platform, "account": account, "lease": lease}
         deadline = time.monotonic() + seconds
@@ -111,7 +108,6 @@ class Listeners:
 
         Everything that the platform sent before this cursor must be stored already.
         """
-        validate.text("cursor", cursor)
         params = {**_params(lease), "cursor": storable(cursor)}
         if self._db.write(lambda tx: tx.changed("listener_advance", params)) == 0:
             raise _lease_lost(lease.platform)
@@ -151,7 +147,6 @@ class Listeners:
 
         The same message is counted once.
         """
-        validate.source(source)
         chat = ":".join(map(keys.key_part, (source.platform, source.account, source.chat_id)))
 
         def work(tx: Transaction) -> bool:

@@ -14,7 +14,6 @@ import stat
 from collections.abc import Iterable
 from typing import BinaryIO, Final
 
-from tertulia.core import validate
 from tertulia.core.arguments import checks_arguments
 from tertulia.core.media import Media, is_hash, read_type, safe_name
 from tertulia.core.message import blob_of_file
@@ -50,8 +49,6 @@ class MediaFiles:
         The type is read from the bytes, and the name is made safe. Raises `TooLarge` if the file
         has more than `max_bytes`, and `ConfigError` if there is no file at the path.
         """
-        validate.text("name", name, optional=True)
-        validate.text("type", type, optional=True)
         if not isinstance(content, bytes):
             name = name if name is not None else os.path.basename(os.fspath(content))
             content = _read(content, max_bytes)

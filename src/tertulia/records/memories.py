@@ -15,7 +15,6 @@ from typing import Final
 from tertulia.core import validate
 from tertulia.core.arguments import checks_arguments
 from tertulia.core.memory import (
-    AUTHORS,
     MAX_SHOWN,
     Memory,
     MemoryAuthor,
@@ -23,8 +22,7 @@ from tertulia.core.memory import (
     clean_text,
 )
 from tertulia.core.source import Source
-from tertulia.core.text.excerpt import short_repr
-from tertulia.errors import ConfigError, IllegalMove, NotFound
+from tertulia.errors import IllegalMove, NotFound
 from tertulia.records import session_rows
 from tertulia.records.links import get_link
 from tertulia.records.store_context import StoreContext
@@ -49,7 +47,7 @@ class Memories:
         A text that is there already is not stored twice. Raise `IllegalMove` for a text that is
         empty or too long, in a group, if the memory is off, or if there are 500 already.
         """
-        line = _line(text)
+        line = clean_text(text)
         return self._db.write(lambda tx: self._put(tx, self._owner(tx, source), line))
 
     def record(
@@ -64,11 +62,7 @@ class Memories:
 
         Raise `IllegalMove` as `add` does, and `NotFound` if there is no such session.
         """
-        line = _line(text)
-        if author not in AUTHORS:
-            raise ConfigError(
-                f"{short_repr(author)} is no author of a memory.", hint=f"Use {AUTHORS}."
-            )
+        line = clean_text(text)
         state: MemoryState = "proposed" if is_proposed else "kept"
 
         def work(tx: Transaction) -> Memory:
@@ -100,7 +94,6 @@ class Memories:
 
     def of_person(self, person: str, *, limit: int = 500) -> list[Memory]:
         """Return what all agents remember of a person, for the owner of the store, newest first."""
-        validate.text("person", person)
         validate.integer("limit", limit, 1)
         params = {"owner": person, "limit": limit}
         rows = self._db.read(lambda tx: tx.all("memories_of_person", params))
@@ -108,7 +101,7 @@ class Memories:
 
     def edit(self, source: Source, memory_id: int, text: str) -> Memory:
         """Change the text of a memory, and return it; raise `NotFound` if it is not theirs."""
-        return self._change("memory_set_text", source, memory_id, {"text": _line(text)})
+        return self._change("memory_set_text", source, memory_id, {"text": clean_text(text)})
 
     def accept(self, source: Source, memory_id: int) -> Memory:
         """Accept a proposed memory, and return it; raise `NotFound` if it is not theirs."""
@@ -180,7 +173,6 @@ class Memories:
 
         It is the owner of the sessions that a message from the source would open.
         """
-        validate.source(source)
         if source.chat_type != "dm":
             raise _in_a_group()
         key = session_rows.key_of(self._context, source)
@@ -195,11 +187,6 @@ class Memories:
 def delete_of_session(tx: Transaction, session_id: str) -> None:
     """Delete the memories that come from a session."""
     tx.run("memories_delete_of_session", {"session_id": session_id})
-
-
-def _line(text: str) -> str:
-    validate.text("text", text)
-    return clean_text(text)
 
 
 def _to_memory(row: Row) -> Memory:

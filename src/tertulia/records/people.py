@@ -17,8 +17,8 @@ from tertulia.core import keys, pairing_code, validate
 from tertulia.core.arguments import checks_arguments
 from tertulia.core.message import to_json
 from tertulia.core.session import Page
-from tertulia.core.settings import require_zone as zone_named
-from tertulia.core.source import Source
+from tertulia.core.settings import require_zone
+from tertulia.core.source import LOCAL, Source
 from tertulia.core.text.excerpt import short_repr
 from tertulia.errors import AccessDenied, ConfigError, IllegalMove, NotFound
 from tertulia.records import codes, links, people_events, session_rows
@@ -77,7 +77,6 @@ class People:
 
         `find(person=…)` and `search(person=…)` take such an identity.
         """
-        validate.source(source)
         return keys.person_of(source)
 
     def get(self, person: str) -> Person | None:
@@ -96,8 +95,6 @@ class People:
 
     def find(self, *, role: Role | None = None, limit: int = 100, after: str = "") -> list[Person]:
         """Return people in the order of their identities, beginning after `after`."""
-        if role is not None:
-            _check_role(role)
         validate.integer("limit", limit, 1)
         params = {"role": role, "limit": limit, "after": after}
         return [_to_person(row) for row in self._db.read(lambda tx: tx.all("people_page", params))]
@@ -109,16 +106,15 @@ class People:
         an unknown person.
         """
         if zone is not None:
-            zone_named(zone)
-        self._set("zone", person, zone, by)
+            require_zone(zone)
+        self._set_column("zone", person, zone, by)
 
     def set_role(self, person: str, role: Role, *, by: str | None = None) -> None:
         """Set the role of a person; raise `NotFound` for an unknown person.
 
         `by` is who does it, for `events`.
         """
-        _check_role(role)
-        self._set("role", person, role, by)
+        self._set_column("role", person, role, by)
 
     def events(
         self, *, person: str | None = None, limit: int = 50, cursor: str | None = None
@@ -136,7 +132,7 @@ class People:
 
     def role_of(self, source: Source) -> Role:
         """Return the role of a source's user: owner on the terminal, guest if unknown."""
-        if source.platform == "local":
+        if source.platform == LOCAL:
             return "owner"
         identity = keys.person_of(source)
         if identity is None:
@@ -146,7 +142,6 @@ class People:
 
     def remember(self, source: Source, *, role: Role) -> None:
         """Store a source's user with a role; raise `ConfigError` if the source names no user."""
-        _check_role(role)
         identity = keys.person_of(source)
         if identity is None:
             raise ConfigError("This source names no user.", hint="Give it a user_id.")
@@ -160,7 +155,6 @@ class People:
 
     def require_role(self, source: Source, role: Role) -> None:
         """Raise `AccessDenied` unless a source's user has that role or a higher one."""
-        _check_role(role)
         if ROLES.index(self.role_of(source)) > ROLES.index(role):
             raise AccessDenied(f"This needs the role {role}.", hint="Ask the owner.", role=role)
 
@@ -182,8 +176,8 @@ class People:
 
         def work(tx: Transaction) -> bool:
             session_rows.remember_person(tx, source, identity, now)
-            known = tx.one("person_get", {"person": identity})
-            if known is not None and _to_person(known).role != "guest":
+            row = tx.one("person_get", {"person": identity})
+            if row is not None and _to_person(row).role != "guest":
                 return False
             return codes.put_code(tx, code, "pair", source, identity, now)
 
@@ -205,8 +199,6 @@ class People:
         A person who has a higher role by now keeps it. Raise `NotFound` for a wrong code; five
         wrong codes lock `by` out for an hour (`AccessDenied`).
         """
-        _check_role(role)
-        validate.text("code", code)
         now = self._context.clock.now()
 
         def work(tx: Transaction) -> Row | None:
@@ -229,7 +221,6 @@ class People:
         this only for somebody who sees the identity that the platform gives. Raise `NotFound` if
         that person does not ask.
         """
-        _check_role(role)
         now = self._context.clock.now()
 
         def work(tx: Transaction) -> Row | None:
@@ -382,7 +373,7 @@ class People:
     def role_and_links(self, source: Source) -> tuple[Role, list[LinkedChat]]:
         """Return what `role_of` and `linked_chats` return, for a direct message with one query."""
         identity = keys.person_of(source)
-        if source.platform == "local" or source.chat_type != "dm" or identity is None:
+        if source.platform == LOCAL or source.chat_type != "dm" or identity is None:
             return self.role_of(source), self.linked_chats(source)
         key = self._dm_key(source)
         rows = self._db.query("person_role_and_links", {"person": identity, "key": key})
@@ -397,27 +388,30 @@ class People:
         }
 
         def work(tx: Transaction) -> list[PendingLink]:
-            asking = tx.one("code_claimed_of_subject", params)
-            rows = tx.all("codes_claimed_by", params)
-            pending = [PendingLink(chat=links.to_chat(*row), can_confirm=False) for row in rows]
-            if asking is not None:
-                chat = links.to_chat(asking[1], asking[2])
-                pending.insert(0, PendingLink(chat=chat, can_confirm=True))
-            return pending
+            to_others = tx.all("codes_claimed_by", params)
+            links_here = [
+                PendingLink(chat=links.to_chat(*row), can_confirm=False) for row in to_others
+            ]
+            to_this_chat = tx.one("code_claimed_of_subject", params)
+            if to_this_chat is not None:
+                _, claimed_key, claimed_by, *_ = to_this_chat
+                chat = links.to_chat(claimed_key, claimed_by)
+                links_here.insert(0, PendingLink(chat=chat, can_confirm=True))
+            return links_here
 
         return self._db.read(work)
 
     # -- internals
 
     def _dm_key(self, source: Source) -> str:
-        validate.source(source)
+        """Return the key of a direct message; raise `IllegalMove` for another chat."""
         if source.chat_type != "dm":
             raise IllegalMove(
                 "Only direct messages can be linked.", hint="A group belongs to all its members."
             )
         return keys.session_key(source, agent=self._context.settings.agent)
 
-    def _set(
+    def _set_column(
         self, name: Literal["role", "zone"], person: str, value: str | None, by: str | None
     ) -> None:
         """Change a column of a person, and record who did it."""
@@ -446,7 +440,6 @@ class People:
 
         An error of `use` keeps the code valid.
         """
-        validate.text("code", code)
         chat = LinkedChat(key=self._dm_key(source), source=source)
         redeemer = keys.person_of(source) or chat.key
         now = self._context.clock.now()
@@ -467,10 +460,11 @@ class People:
         return result
 
 
-def _let_in(
-    tx: Transaction, person: str, role: Role, now: datetime, *, by: str | None
-) -> Row | None:
-    """Use up the codes of a person and give the role, unless they have a higher one by now."""
+def _let_in(tx: Transaction, person: str, role: Role, now: datetime, *, by: str | None) -> Row:
+    """Use up the codes of a person and give the role, unless they have a higher one by now.
+
+    Return the row of the person.
+    """
     tx.run("codes_delete_of_subject", {"subject": person, "purpose": "pair"})
     row = tx.one("person_get", {"person": person})
     assert row is not None
@@ -479,7 +473,9 @@ def _let_in(
     tx.run("person_set_role", {"person": person, "role": higher})
     detail = {"role": higher, "before": before}
     people_events.record_event(tx, person, now, "approved", detail, by=by)
-    return tx.one("person_get", {"person": person})
+    changed = tx.one("person_get", {"person": person})
+    assert changed is not None
+    return changed
 
 
 def _unknown_person(person: str) -> NotFound:
@@ -494,10 +490,6 @@ def _does_not_ask(person: str) -> NotFound:
         f"{short_repr(person)} does not ask to be let in.",
         hint="Give an identity, such as telegram:42; /pair lists them.",
     )
-
-
-def _check_role(role: str) -> None:
-    validate.choice("role", role, ROLES)
 
 
 def resolve_person(tx: Transaction, person: str, platform: str | None) -> str:

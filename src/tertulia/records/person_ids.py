@@ -7,7 +7,6 @@ conversation would become two (decision 0040).
 
 from __future__ import annotations
 
-from tertulia.core import validate
 from tertulia.core.arguments import checks_arguments
 from tertulia.core.text.storable import storable
 from tertulia.records.store_context import StoreContext
@@ -25,8 +24,6 @@ class PersonIds:
 
     def remember(self, platform: str, account: str, user_id: str, new_id: str) -> str:
         """Return the id by which a person is known; a new person is known by `new_id`."""
-        for name, text in (("platform", platform), ("account", account), ("user_id", user_id)):
-            validate.text(name, text)
         key = {"platform": platform, "account": account, "user_id": storable(user_id)}
         known_id = self._db.read(lambda tx: _get(tx, key))
         if known_id is not None:

@@ -19,12 +19,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from tertulia.core import keys, validate
+from tertulia.core import keys
 from tertulia.core.arguments import checks_arguments
 from tertulia.core.message import from_json, to_json
 from tertulia.core.schedule import (
-    MISFIRES,
-    Due,
     Misfire,
     Rule,
     decide,
@@ -56,7 +54,6 @@ _MAX_ID: Final = 2**63 - 1
 
 ScheduleState = Literal["active", "paused", "over"]
 RunsIn = Literal["own", "origin"]
-RUNS_IN: tuple[RunsIn, ...] = ("own", "origin")
 RunState = Literal["waiting", "taken", "sending", "done", "failed", "skipped"]
 
 
@@ -126,12 +123,10 @@ class Schedules:
         Times are in `zone`, else in the user's zone, else in the store's. Raise `ConfigError` for
         a time, target or task that is not valid.
         """
-        validate.choice("session", session, RUNS_IN)
-        validate.choice("misfire", misfire, MISFIRES)
         now = self._context.clock.now()
         rule = parse_rule(when, now=now, zone=zone or self._zone_of(source))
         first = next_after(rule, now)
-        assert first is not None  # parse() refuses times that are over
+        assert first is not None  # `parse_rule` refuses times that have passed
         params = {
             "owner": self._owner(source),
             "origin": to_json(source.to_dict()),
@@ -165,7 +160,10 @@ class Schedules:
     def find(
         self, *, by: Source | None = None, limit: int = 50, cursor: str | None = None
     ) -> Page[Schedule]:
-        """Return a page of schedules in the order they were created."""
+        """Return a page of schedules in the order they were created.
+
+        With `by`, only those that this user may see.
+        """
 
         def read(tx: Transaction, page: Params) -> Iterable[Schedule]:
             if by is None:
@@ -225,7 +223,7 @@ class Schedules:
         def work(tx: Transaction) -> ScheduleRun:
             schedule = self._require(tx, schedule_id, by)
             planned = now
-            while not _put(tx, schedule, planned, planned, now, is_manual=True):
+            while not _put_run(tx, schedule, planned, planned, now, is_manual=True):
                 planned += timedelta(microseconds=1)
             key = {"schedule": schedule.id, "planned_at": to_micros(planned)}
             row = tx.one("occurrence_by_time", key)
@@ -257,7 +255,6 @@ class Schedules:
         self, since: datetime, *, limit: int = 50
     ) -> list[tuple[int, str | None, datetime]]:
         """Return the runs that failed since a time, newest first: schedule, problem, end."""
-        validate.aware_datetime("since", since)
         base.check_limit(limit)
         params = {"since": to_micros(since), "limit": limit}
         rows = self._db.read(lambda tx: tx.all("occurrences_failed", params))
@@ -277,8 +274,11 @@ class Schedules:
                 _restart(tx, _to_schedule(row), now)
             for row in tx.all("schedules_due", params):
                 _plan(tx, _to_schedule(row), now)
-            lost = {"tries": MAX_ATTEMPTS, "problem": "Every node that claimed the run was lost."}
-            tx.run("occurrences_expire", {**params, **lost})
+            given_up = {
+                "tries": MAX_ATTEMPTS,
+                "problem": "Every node that claimed the run was lost.",
+            }
+            tx.run("occurrences_expire", {**params, **given_up})
             tx.run("occurrences_finish_sent")
             tx.run("occurrences_wake", params)
             rows = tx.all("occurrences_claim_undelivered", params)
@@ -304,10 +304,13 @@ class Schedules:
         conversation of the target, unless the run was in that conversation. Raise `ConfigError` if
         there is no such target, `StaleWrite` if the claim was lost.
         """
-        parts = self._deliveries(
-            occurrence.schedule, text, occurrence.schedule.target, occurrence.id
+        parts = self._build_deliveries(
+            occurrence.schedule,
+            text,
+            occurrence.schedule.target,
+            occurrence.id,
+            session_id=session_id,
         )
-        parts = [msgspec.structs.replace(part, session_id=session_id) for part in parts]
         params = base.settle_params(
             self._context, "sending", result=storable(text), session_id=session_id,
             delivery=parts[0].delivery,
@@ -327,7 +330,7 @@ class Schedules:
         Each run can have one remark: a second one is not delivered.
         """
         schedule = occurrence.schedule
-        parts = self._deliveries(schedule, text, ORIGIN, f"{occurrence.id}:told")
+        parts = self._build_deliveries(schedule, text, ORIGIN, f"{occurrence.id}:told")
         self._put_and_record(schedule, parts, text, except_session=None)
 
     def done(
@@ -375,20 +378,30 @@ class Schedules:
         by: Source | None,
         change: Callable[[Schedule], tuple[ScheduleState, datetime | None]],
     ) -> Schedule:
+        """Set the state and the next time that `change` returns; return the schedule."""
+
         def work(tx: Transaction) -> Schedule:
             schedule = self._require(tx, schedule_id, by)
-            return _set(tx, schedule, *change(schedule), self._context.clock.now())
+            return _set_state(tx, schedule, *change(schedule), self._context.clock.now())
 
         changed = self._db.write(work, lane=_RUNS.claim_lane)
         self._db.notify(CHANNEL)
         return changed
 
-    def _deliveries(
-        self, schedule: Schedule, text: str, to: str, name: int | str
+    def _build_deliveries(
+        self,
+        schedule: Schedule,
+        text: str,
+        to: str,
+        name: int | str,
+        *,
+        session_id: str | None = None,
     ) -> list[Delivery]:
+        """Return the deliveries of a text about a run; `name` identifies them."""
         return build_deliveries(
-            self._context, text, to, schedule.origin, delivery=f"schedule:{name}"
-        )
+            self._context, text, to, schedule.origin, session_id=session_id,
+            delivery=f"schedule:{name}",
+        )  # fmt: skip
 
     def _put_and_record(
         self,
@@ -468,13 +481,13 @@ class Schedules:
 def _plan(tx: Transaction, schedule: Schedule, now: datetime) -> None:
     """Put in the runs of a schedule that are due, and set its next planned time."""
     assert schedule.next_at is not None
-    due: Due = decide(schedule.rule, schedule.next_at, now, schedule.misfire)
+    due = decide(schedule.rule, schedule.next_at, now, schedule.misfire)
     if due.skipped is not None:
-        _put(tx, schedule, due.skipped, due.since, now, is_skipped=True)
+        _put_run(tx, schedule, due.skipped, due.since, now, is_skipped=True)
     for planned in due.runs:
         since = due.since if schedule.misfire == "once" else planned
-        _put(tx, schedule, planned, since, now)
-    _set(tx, schedule, "over" if due.next is None else "active", due.next, now)
+        _put_run(tx, schedule, planned, since, now)
+    _set_state(tx, schedule, "over" if due.next is None else "active", due.next, now)
 
 
 def _restart(tx: Transaction, schedule: Schedule, now: datetime) -> None:
@@ -489,7 +502,7 @@ def _restart(tx: Transaction, schedule: Schedule, now: datetime) -> None:
     tx.run("schedule_restart", params)
 
 
-def _put(
+def _put_run(
     tx: Transaction,
     schedule: Schedule,
     planned: datetime,
@@ -513,13 +526,14 @@ def _put(
     return tx.changed("occurrence_put", params) > 0
 
 
-def _set(
+def _set_state(
     tx: Transaction,
     schedule: Schedule,
     state: ScheduleState,
     next_at: datetime | None,
     now: datetime,
 ) -> Schedule:
+    """Store the state and the next time of a schedule, decided at `now`; return it."""
     at = None if next_at is None else to_micros(next_at)
     params = {"id": schedule.id, "state": state, "next_at": at, "now": to_micros(now)}
     row = tx.one("schedule_set", params)
@@ -528,6 +542,7 @@ def _set(
 
 
 def _lane(occurrence: ScheduleRun) -> str:
+    """Return the lane of a run: its schedule."""
     return f"schedule {occurrence.schedule.id}"
 
 

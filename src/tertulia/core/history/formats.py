@@ -56,7 +56,6 @@ from tertulia.core.text.time_head import format_local_time
 Timestamps = Literal["none", "user", "all", "local"]
 Format = Literal["openai", "responses", "anthropic", "text"]
 FORMATS: tuple[Format, ...] = ("openai", "responses", "anthropic", "text")
-TIMESTAMPS: tuple[Timestamps, ...] = ("none", "user", "all", "local")
 
 _ID_FOR_ANTHROPIC = re.compile(r"[^A-Za-z0-9_-]|_(?=x[0-9a-f]+_)")
 _IMAGE_DATA = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/=]+)")

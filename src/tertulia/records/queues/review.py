@@ -20,9 +20,8 @@ from tertulia.core.session import Page
 from tertulia.core.text.storable import storable
 from tertulia.errors import ConfigError, IllegalMove, NotFound, StaleWrite
 from tertulia.records.queues import base, inbox
-from tertulia.records.queues.inbox import INBOX_STATES, Inbox, InboxItem, InboxState
+from tertulia.records.queues.inbox import Inbox, InboxItem, InboxState
 from tertulia.records.queues.outbox import (
-    DELIVERY_STATES,
     Delivery,
     DeliveryState,
     Outbox,
@@ -35,8 +34,6 @@ from tertulia.storage.rows import from_micros, to_micros
 Reviewed = TypeVar("Reviewed", Delivery, InboxItem)
 
 SETTLE_LIMIT: Final = 500
-# Groups and filters compare the beginning of a problem: what fits into an entry of an index.
-PROBLEM_LENGTH: Final = 200
 _NEWEST: Final = 2**62
 
 QueueName = Literal["inbox", "outbox"]
@@ -58,7 +55,8 @@ class QueueCount(msgspec.Struct, frozen=True, kw_only=True):
 class QueueGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Entries of one state with the same platform and problem, among the newest that were counted.
 
-    `problem` is the beginning of it, to filter by; "" if there is none.
+    `problem` is its beginning, as much as fits into an entry of an index, to filter by; "" if there
+    is none.
     """
 
     queue: QueueName
@@ -148,7 +146,6 @@ class QueueReview:
 
     def count_settled(self, since: datetime, *, limit: int = 1000) -> SettledCount:
         """Return how many messages that were received since a time are settled, and how."""
-        validate.aware_datetime("since", since)
         base.check_limit(limit)
         params = {"since": to_micros(since), "limit": limit + 1}
         count, failed = self._db.read(lambda tx: tx.one("inbox_count_settled", params)) or (0, 0)
@@ -169,8 +166,6 @@ class QueueReview:
         Those that are unknown or dead can be chosen by `platform` and `problem`, as `overview`
         groups them.
         """
-        if state is not None:
-            validate.choice("state", state, DELIVERY_STATES)
         filters = {"state": state, "platform": storable(platform), "problem": storable(problem)}
         statement = _statement("outbox", state, platform, problem, _OPEN_DELIVERIES)
         return self._page(limit, cursor, statement, filters, to_delivery)
@@ -184,8 +179,6 @@ class QueueReview:
         cursor: str | None = None,
     ) -> Page[InboxItem]:
         """Return a page of accepted messages, newest first; dead ones also by `problem`."""
-        if state is not None:
-            validate.choice("state", state, INBOX_STATES)
         filters = {"state": state, "problem": storable(problem)}
         statement = _statement("inbox", state, None, problem, ("dead",))
         return self._page(limit, cursor, statement, filters, inbox.to_item)
@@ -221,7 +214,6 @@ class QueueReview:
 
         Raise `NotFound`, `IllegalMove` in another state, `StaleWrite` if it was settled meanwhile.
         """
-        validate.choice("outcome", outcome, ("sent", "retry", "dead"))
         return self._settle_delivery(self.require_delivery(number), outcome, by)
 
     def settle_message(
@@ -231,7 +223,6 @@ class QueueReview:
 
         Raise `NotFound`, `IllegalMove` in another state, `StaleWrite` if it was settled meanwhile.
         """
-        validate.choice("outcome", outcome, ("retry", "done"))
         self._settle_message(self.require_message(number), outcome, by)
 
     def settle_deliveries(
@@ -248,7 +239,6 @@ class QueueReview:
 
         What has changed meanwhile stays as it is, and is reported.
         """
-        validate.choice("outcome", outcome, ("sent", "retry", "dead"))
         page: Page[Delivery] | None = None
         if ids is None:
             validate.choice("state", state, _OPEN_DELIVERIES)
@@ -268,7 +258,6 @@ class QueueReview:
         by: str | None = None,
     ) -> SettleReport:
         """Do the same for accepted messages: these `ids`, else the newest dead ones."""
-        validate.choice("outcome", outcome, ("retry", "done"))
         page: Page[InboxItem] | None = None
         if ids is None:
             page = self.messages(state="dead", problem=problem, limit=SETTLE_LIMIT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, Literal
 
 from tertulia.core import title as titles
@@ -66,8 +66,7 @@ class Sessions:
         A new one begins if there is none, if the policy ends the current one, or if it is forced.
         Activity is touched in the same transaction. Two callers at once get the same session.
         """
-        validate.source(source)
-        key, now = session_rows.key_of(self._context, source), self._now()
+        key, now = session_rows.key_of(self._context, source), self._context.clock.now()
 
         def work(tx: Transaction, answers: ProcessAnswers) -> Session:
             return OpenSession(self._context, source, key, now, force_new, answers).open(tx)
@@ -79,7 +78,6 @@ class Sessions:
 
     def key(self, source: Source) -> str:
         """Return the key of a source under this store's settings."""
-        validate.source(source)
         return session_rows.key_of(self._context, source)
 
     def conversation(self, source: Source) -> str:
@@ -121,7 +119,7 @@ class Sessions:
 
         `by` is who asked for it, for the events of the session.
         """
-        now = self._now()
+        now = self._context.clock.now()
 
         def work(tx: Transaction) -> Session | None:
             row = tx.one("session_current", {"key": key}) or tx.one(
@@ -147,7 +145,7 @@ class Sessions:
 
         `by` is who asked for it. Raise `NotFound`, and `AccessDenied` if it belongs to another key.
         """
-        now = self._now()
+        now = self._context.clock.now()
 
         def work(tx: Transaction) -> Session:
             row = session_rows.require(tx, session_id)
@@ -173,7 +171,7 @@ class Sessions:
         """
         if at is not None:
             validate.integer("at", at, -_LARGEST)
-        now = self._now()
+        now = self._context.clock.now()
 
         def work(tx: Transaction) -> Session:
             parent = session_rows.require(tx, session_id)
@@ -215,12 +213,12 @@ class Sessions:
 
         `by` is who ends it, for the events of the session.
         """
-        if not reason or not isinstance(reason, str):
+        if not reason:
             raise ConfigError(
                 f"The reason to end a session is {short_repr(reason)}.",
                 hint="Give a word, such as 'done'.",
             )
-        now = self._now()
+        now = self._context.clock.now()
 
         def work(tx: Transaction) -> Session:
             row = session_rows.require(tx, session_id)
@@ -237,7 +235,7 @@ class Sessions:
 
         Return None if not: a user wrote, a turn or a process runs in it, or it has ended.
         """
-        now = self._now()
+        now = self._context.clock.now()
 
         def work(tx: Transaction, answers: ProcessAnswers) -> Session | None:
             row = session_rows.require(tx, session_id)
@@ -261,7 +259,6 @@ class Sessions:
 
     def rename(self, session_id: str, title: str | None, *, by: str | None = None) -> Session:
         """Set the title of a session, unique among its owner's sessions; None removes it."""
-        validate.text("title", title, optional=True)
         chosen = None if title is None else titles.title_line(title) or None
         if chosen is not None and len(chosen) > titles.MAX_LENGTH:
             raise ConfigError(
@@ -269,7 +266,7 @@ class Sessions:
                 hint=f"Allowed: up to {titles.MAX_LENGTH}.",
                 field="title",
             )
-        now = self._now()
+        now = self._context.clock.now()
 
         def work(tx: Transaction) -> Session:
             row = session_rows.require(tx, session_id)
@@ -366,7 +363,7 @@ class Sessions:
 
     def expired(self, limit: int = 100, cursor: str | None = None) -> Page[Session]:
         """Return a page of the sessions that their policy would end now, longest inactive first."""
-        return FindExpired(self._context, self._now()).find(limit, cursor)
+        return FindExpired(self._context, self._context.clock.now()).find(limit, cursor)
 
     def explain(self, session_id: str) -> str:
         """Describe in lines for people why the session began, continued and ended."""
@@ -383,7 +380,9 @@ class Sessions:
             lines.append(f"{moment:%Y-%m-%d %H:%M:%S %Z}  {_describe(kind, parse_body(detail))}")
         policy = self._context.settings.policies.for_chat(row.platform, row.chat_type)
         zone = self._context.zone_of(person_zone)
-        lines.append("Policy: " + policy.explain(activity_of(row), self._now(), zone=zone))
+        lines.append(
+            "Policy: " + policy.explain(activity_of(row), self._context.clock.now(), zone=zone)
+        )
         return "\n".join(lines)
 
     def events(
@@ -398,7 +397,6 @@ class Sessions:
 
     def turn_of_message(self, source: Source, message_id: str) -> MessageTurn | None:
         """Return the turn that a message of a chat had, None if it had none."""
-        validate.source(source)
         dedupe_key = UserMessage(source, None, message_id, ()).dedupe_key
         if dedupe_key is None:
             return None
@@ -406,7 +404,7 @@ class Sessions:
 
     def record_request(self, session_id: str, kind: TurnRequest, *, by: str | None = None) -> None:
         """Record that somebody asked to stop the newest turn, or to have it answered again."""
-        now = self._now()
+        now = self._context.clock.now()
 
         def work(tx: Transaction) -> None:
             row = session_rows.require(tx, session_id)
@@ -424,7 +422,8 @@ class Sessions:
     def forecast(self, session_id: str) -> PolicyForecast:
         """Return when its policy will end a session if nobody writes; raise `NotFound`.
 
-        A turn or a process that runs in it then keeps it open, for a day at most.
+        A turn that runs in it then keeps it open until it is over, a process for at most
+        `Settings.protection_hours`.
         """
 
         def work(tx: Transaction) -> tuple[SessionRow, str | None]:
@@ -438,9 +437,6 @@ class Sessions:
         )
 
     # -- private
-
-    def _now(self) -> datetime:
-        return self._context.clock.now().astimezone(UTC)
 
     def _log(self, change: str, session: Session) -> None:
         if log.isEnabledFor(logging.INFO):

@@ -8,7 +8,7 @@ messages at their old positions in the log, with the new ones between them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from tertulia.core import keys
@@ -23,6 +23,7 @@ from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.log import Entry, append_messages
 from tertulia.records.transcript.read import read_messages
 from tertulia.records.transcript.revisions import add_revision
+from tertulia.storage import installation
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import CurrentView, SessionRow, to_micros
 
@@ -62,7 +63,7 @@ Part = int | Mapping[str, Any]
 def append(context: StoreContext, session_id: str, message: Mapping[str, Any]) -> None:
     """Store a message; an unknown session id becomes a session of its own."""
     entry = Entry(draft(message))
-    now = context.clock.now().astimezone(UTC)
+    now = context.clock.now()
 
     def work(tx: Transaction) -> None:
         _adopt(tx, context, session_id, now)
@@ -76,7 +77,7 @@ def rewrite(context: StoreContext, session_id: str, messages: Iterable[Mapping[s
     """Show these messages instead of the visible ones; only the new ones are stored."""
     new = list(messages)
     check_messages(new)
-    now = context.clock.now().astimezone(UTC)
+    now = context.clock.now()
 
     def work(tx: Transaction) -> None:
         _adopt(tx, context, session_id, now)
@@ -118,12 +119,12 @@ def kind_of(message: Mapping[str, Any]) -> str | None:
 
 def is_noted(context: StoreContext, name: str) -> bool:
     """Return whether this installation has a note of that name."""
-    return context.db.read(lambda tx: tx.one("installation_get", {"name": name})) is not None
+    return context.db.read(lambda tx: installation.get(tx, name)) is not None
 
 
 def note(context: StoreContext, name: str) -> None:
     """Store that something was done, for as long as the store exists."""
-    value = context.clock.now().astimezone(UTC).isoformat()
+    value = context.clock.now().isoformat()
     context.db.write(lambda tx: tx.run("installation_set_once", {"name": name, "value": value}))
 
 

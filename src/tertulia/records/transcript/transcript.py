@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, tzinfo
+from datetime import tzinfo
 from typing import Any
 
 from tertulia.core import validate
 from tertulia.core.arguments import checks_arguments
 from tertulia.core.history.account import CUT, SUMMED_UP, account_for
 from tertulia.core.history.formats import (
-    FORMATS,
-    TIMESTAMPS,
     Format,
     Style,
     Timestamps,
@@ -31,9 +29,8 @@ from tertulia.core.history.summary import Compaction, Summariser, extract_summar
 from tertulia.core.history.view import Span, View, newest_spans, view_of_spans
 from tertulia.core.history.window import HistoryBudget, fit_history
 from tertulia.core.message import Draft, Message, draft, text_of
-from tertulia.core.text.excerpt import short_repr
 from tertulia.core.usage import Usage
-from tertulia.errors import ConfigError, IllegalMove
+from tertulia.errors import IllegalMove
 from tertulia.records import budgets, session_rows
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript import revisions
@@ -88,7 +85,6 @@ class Transcript:
 
     def extend(self, messages: Iterable[Mapping[str, Any]], usage: Usage | None = None) -> int:
         """Store messages and their usage in one transaction; return the last sequence number."""
-        validate.collection("messages", messages)
         return self._extend([draft(message) for message in messages], usage)
 
     def _extend(self, drafts: Sequence[Draft], usage: Usage | None) -> int:
@@ -154,8 +150,7 @@ class Transcript:
         Formats: openai, responses, anthropic, text. With `model` reasoning of other models is left
         out.
         """
-        _check_history(max_messages, max_tokens, timestamps, format)
-        budget = HistoryBudget(max_messages, max_tokens)
+        budget = _require_budget(max_messages, max_tokens)
         # What is legal as it is stored is the same for every model.
         may_be_plain = format == "openai" and timestamps == "none" and max_tokens is None
         is_local = timestamps == "local"
@@ -173,12 +168,13 @@ class Transcript:
                     return plain
             return read_recent(tx, self.session_id, budget, ahead=ahead)
 
-        found = self._db.read(work)
-        if isinstance(found, list):
-            return found
-        return self._make_history(found, budget, timestamps, format, model, zone).messages
+        plain_or_recent = self._db.read(work)
+        if isinstance(plain_or_recent, list):
+            return plain_or_recent
+        history = self._make_history(plain_or_recent, budget, timestamps, format, model, zone)
+        return history.messages
 
-    def _media_view(self, blocks: Sequence[Block], model: ModelTraits) -> MediaView:
+    def _load_media_view(self, blocks: Sequence[Block], model: ModelTraits) -> MediaView:
         """Return the files that a model is shown, with their bytes."""
         shown = choose_shown(blocks, model)
         hashes = hashes_to_load(blocks, shown, model)
@@ -187,8 +183,8 @@ class Transcript:
             model, shown, {hash_: b64encode(data).decode() for hash_, data in contents.items()}
         )
 
-    def _zone(self) -> tzinfo:
-        """Return the time zone of the conversation: its person's where known."""
+    def _read_zone(self) -> tzinfo:
+        """Return the time zone of the conversation: its person's where known; raise `NotFound`."""
         rows = self._db.query("session_zone", {"id": self.session_id})
         if not rows:
             raise session_rows.session_not_found(self.session_id)
@@ -209,8 +205,7 @@ class Transcript:
         With `upto` it is the history as of that message. Raise `NotFound` if it is not visible.
         """
         validate.integer("limit", limit, 1, 1000)
-        _check_history(max_messages, max_tokens, timestamps, format)
-        budget = HistoryBudget(max_messages, max_tokens)
+        budget = _require_budget(max_messages, max_tokens)
 
         def work(tx: Transaction) -> tuple[RecentMessages, AccountRows]:
             recent = read_recent(tx, self.session_id, budget, upto)
@@ -239,7 +234,6 @@ class Transcript:
 
     def rewrite(self, messages: Iterable[Mapping[str, Any]]) -> None:
         """Show these messages instead of the visible ones."""
-        validate.collection("messages", messages)
         entries = [Entry(draft(message)) for message in messages]
         now = to_micros(self._context.clock.now())
 
@@ -284,7 +278,6 @@ class Transcript:
 
     def keep_recent(self, n: int) -> None:
         """Show only the newest `n` messages, and the ones before them in the same turn."""
-        validate.number("n", n)
 
         def cut(tx: Transaction, current: CurrentView) -> list[Span] | None:
             spans = current.view.spans(current.last_seq)
@@ -422,7 +415,7 @@ class Transcript:
             model=model,
         )
         if timestamps == "local":
-            style = style._replace(zone=zone or self._zone())
+            style = style._replace(zone=zone or self._read_zone())
         candidates = [] if recent.summary is None else [Block(recent.summary)]
         candidates += build_blocks(recent.messages)
         # The text of a file takes at most about a half of the budget.
@@ -432,7 +425,7 @@ class Transcript:
         if window.result_limit is not None:
             style = style._replace(result_limit=window.result_limit)
         if model is not None:
-            view = self._media_view(window.blocks, model)
+            view = self._load_media_view(window.blocks, model)
             style = style._replace(media=view._replace(text_limit=text_limit))
         messages = render(window.blocks, format, style)
         return MadeHistory(candidates, window, messages, count_tokens)
@@ -443,19 +436,15 @@ class Transcript:
         return spans if newest is None else newest_spans(spans, newest)
 
     def _revise(self, made_by: str, cut: Cut) -> None:
-        now = to_micros(self._context.clock.now().astimezone(UTC))
+        now = to_micros(self._context.clock.now())
         self._db.write(
             lambda tx: revisions.revise(tx, self.session_id, made_by, cut, now, by=self.by)
         )
 
 
-def _check_history(
-    max_messages: int, max_tokens: int | None, timestamps: Timestamps, form: Format
-) -> None:
-    for name, value in (("max_messages", max_messages), ("max_tokens", max_tokens)):
-        if value is None and name == "max_tokens":
-            continue
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ConfigError(f"{name} is {short_repr(value)}.", hint="Give 1 or more.", field=name)
-    validate.choice("timestamps", timestamps, TIMESTAMPS)
-    validate.choice("format", form, FORMATS)
+def _require_budget(max_messages: int, max_tokens: int | None) -> HistoryBudget:
+    """Return the budget of a history; raise `ConfigError` unless each maximum is above 0."""
+    validate.integer("max_messages", max_messages, 1)
+    if max_tokens is not None:
+        validate.integer("max_tokens", max_tokens, 1)
+    return HistoryBudget(max_messages, max_tokens)
