@@ -13,13 +13,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from tertulia.core import cursor as cursors
 from tertulia.core import pairing_code, validate
 from tertulia.core.arguments import checks_arguments
 from tertulia.core.session import Page
 from tertulia.core.text.storable import storable
 from tertulia.errors import NotFound
 from tertulia.records import codes
+from tertulia.records.newest_pages import page_params, to_page
 from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
@@ -30,9 +30,7 @@ IDLE_LIFETIME: Final = timedelta(days=7)
 # A page that is looked at asks often; that it was seen is stored this often.
 _TOUCH_INTERVAL: Final = timedelta(minutes=5)
 _MAX_AGENT: Final = 300
-_MAX_LIMIT: Final = 1000
 _EXPIRE_LIMIT: Final = 100
-_NEWEST: Final = 2**62
 
 
 class Browser(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +114,7 @@ class Browsers:
     def get(self, secret: str) -> Browser | None:
         """Return the browser with this secret, or None if it is not signed in any more."""
         now = self._context.clock.now()
-        params = {"hash": _hash(secret), **_ages(now)}
+        params = {"hash": _hash(secret), **_oldest_times(now)}
         row = self._db.read(lambda tx: tx.one("browser_get", params))
         if row is None:
             return None
@@ -130,17 +128,11 @@ class Browsers:
         self, *, name: str | None = None, limit: int = 50, cursor: str | None = None
     ) -> Page[Browser]:
         """Return a page of signed-in browsers, newest first; with `name`, those of one token."""
-        validate.integer("limit", limit, 1, _MAX_LIMIT)
-        (before,) = (_NEWEST,) if cursor is None else cursors.decode(cursor, 1)
-        params = {"before": before, "limit": limit + 1, **_ages(self._context.clock.now())}
-        if name is None:
-            rows = self._db.read(lambda tx: tx.all("browsers_page", params))
-        else:
-            own = {**params, "name": storable(name)}
-            rows = self._db.read(lambda tx: tx.all("browsers_page_of", own))
-        browsers = [_to_browser(row) for row in rows[:limit]]
-        more = cursors.encode(browsers[-1].id) if len(rows) > limit else None
-        return Page(tuple(browsers), more)
+        now = self._context.clock.now()
+        params = {**page_params(limit, cursor), **_oldest_times(now), "name": storable(name)}
+        statement = "browsers_page" if name is None else "browsers_page_of"
+        rows = self._db.read(lambda tx: tx.all(statement, params))
+        return to_page(rows, limit, _to_browser)
 
     def sign_out(self, browser_id: int, *, name: str | None = None) -> None:
         """Sign a browser out; raise `NotFound` if there is none, or with `name` not one of theirs.
@@ -163,7 +155,9 @@ class Browsers:
 
 
 def _insert(tx: Transaction, secret: str, name: str, agent: str, now: datetime) -> Browser:
-    tx.run("browsers_expire", {"seen_after": _ages(now)["seen_after"], "limit": _EXPIRE_LIMIT})
+    tx.run(
+        "browsers_expire", {"seen_after": _oldest_times(now)["seen_after"], "limit": _EXPIRE_LIMIT}
+    )
     params = {
         "hash": _hash(secret),
         "name": storable(name),
@@ -175,7 +169,8 @@ def _insert(tx: Transaction, secret: str, name: str, agent: str, now: datetime) 
     return _to_browser((row[0], params["name"], params["agent"], params["now"], params["now"]))
 
 
-def _ages(now: datetime) -> dict[str, int]:
+def _oldest_times(now: datetime) -> dict[str, int]:
+    """Return since when a browser must have signed in, and have been seen, to be valid."""
     return {
         "made_after": to_micros(now - LIFETIME),
         "seen_after": to_micros(now - IDLE_LIFETIME),

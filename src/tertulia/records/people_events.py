@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from tertulia.core import cursor as cursors
-from tertulia.core import validate
 from tertulia.core.message import to_json
 from tertulia.core.session import Page
 from tertulia.core.text.storable import storable
-from tertulia.storage.base import Transaction
+from tertulia.records.newest_pages import page_params, to_page
+from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, parse_body, to_micros
-
-_MAX_LIMIT: Final = 1000
-_NEWEST: Final = 2**62
 
 
 class PeopleEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,22 +57,13 @@ def read_events(
     tx: Transaction, person: str | None, limit: int, cursor: str | None
 ) -> Page[PeopleEvent]:
     """Return a page of decisions, newest first: all, or those about one person."""
-    validate.integer("limit", limit, 1, _MAX_LIMIT)
-    before = _NEWEST if cursor is None else cursors.decode(cursor, 1)[0]
-    params: dict[str, Any] = {"before": before, "limit": limit + 1}
-    if person is None:
-        rows = tx.all("people_events_page", params)
-    else:
-        rows = tx.all("people_events_of_person", {**params, "person": person})
-    events = [_to_event(*row) for row in rows]
-    has_more = len(events) > limit
-    next_cursor = cursors.encode(events[limit - 1].number) if has_more else None
-    return Page(tuple(events[:limit]), next_cursor)
+    statement = "people_events_page" if person is None else "people_events_of_person"
+    rows = tx.all(statement, {**page_params(limit, cursor), "person": person})
+    return to_page(rows, limit, _to_event)
 
 
-def _to_event(
-    number: int, person: str, at: int, kind: str, actor: str | None, detail: str
-) -> PeopleEvent:
+def _to_event(row: Row) -> PeopleEvent:
+    number, person, at, kind, actor, detail = row
     return PeopleEvent(
         number=number,
         person=person,

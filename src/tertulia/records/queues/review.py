@@ -12,13 +12,13 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from tertulia.core import cursor as cursors
 from tertulia.core import validate
 from tertulia.core.arguments import checks_arguments
 from tertulia.core.message import from_json
 from tertulia.core.session import Page
 from tertulia.core.text.storable import storable
 from tertulia.errors import ConfigError, IllegalMove, NotFound, StaleWrite
+from tertulia.records.newest_pages import page_params, to_page
 from tertulia.records.queues import base, inbox
 from tertulia.records.queues.inbox import Inbox, InboxItem, InboxState
 from tertulia.records.queues.outbox import (
@@ -34,7 +34,6 @@ from tertulia.storage.rows import from_micros, to_micros
 Reviewed = TypeVar("Reviewed", Delivery, InboxItem)
 
 SETTLE_LIMIT: Final = 500
-_NEWEST: Final = 2**62
 
 QueueName = Literal["inbox", "outbox"]
 DeliveryOutcome = Literal["sent", "retry", "dead"]
@@ -311,15 +310,9 @@ class QueueReview:
         filters: Params,
         convert: Callable[[Row], Reviewed],
     ) -> Page[Reviewed]:
-        base.check_limit(limit)
-        before = _NEWEST if cursor is None else cursors.decode(cursor, 1)[0]
-        params = {**filters, "before": before, "limit": limit + 1}
+        params = {**filters, **page_params(limit, cursor)}
         rows = self._db.read(lambda tx: tx.all(statement, params))
-        has_more = len(rows) > limit
-        return Page(
-            tuple(map(convert, rows[:limit])),
-            cursors.encode(rows[limit - 1][0]) if has_more else None,
-        )
+        return to_page(rows, limit, convert)
 
 
 _REVIEWED: Final[tuple[tuple[QueueName, str], ...]] = (

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from tertulia.core import cursor as cursors
-from tertulia.core import validate
 from tertulia.core.session import Page
 from tertulia.records import session_rows
-from tertulia.storage.base import Transaction
+from tertulia.records.newest_pages import page_params, to_page
+from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, parse_body
-
-_MAX_LIMIT: Final = 1000
-_NEWEST: Final = 2**62
 
 
 class SessionEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,18 +33,14 @@ def read_events(
     tx: Transaction, session_id: str, limit: int, cursor: str | None
 ) -> Page[SessionEvent]:
     """Return a page of the events of a session, newest first; raise `NotFound`."""
-    validate.integer("limit", limit, 1, _MAX_LIMIT)
-    row = session_rows.require(tx, session_id)
-    before = _NEWEST if cursor is None else cursors.decode(cursor, 1)[0]
-    params = {"session": row.ref, "before": before, "limit": limit + 1}
-    events = [_to_event(*columns) for columns in tx.all("events_page", params)]
-    has_more = len(events) > limit
-    return Page(
-        tuple(events[:limit]), cursors.encode(events[limit - 1].number) if has_more else None
-    )
+    params = page_params(limit, cursor)
+    session = session_rows.require(tx, session_id)
+    rows = tx.all("events_page", {**params, "session": session.ref})
+    return to_page(rows, limit, _to_event)
 
 
-def _to_event(number: int, at: int, kind: str, stored: str) -> SessionEvent:
+def _to_event(row: Row) -> SessionEvent:
+    number, at, kind, stored = row
     detail = parse_body(stored)
     by = detail.pop("by", None)
     return SessionEvent(number=number, at=from_micros(at), kind=kind, by=by, detail=detail)
