@@ -275,7 +275,8 @@ class Sessions:
     async def forecast(self, session_id: str) -> PolicyForecast:
         """Return when its policy will end a session if nobody writes; raise `NotFound`.
 
-        A turn or a process that runs in it then keeps it open, for a day at most.
+        A turn that runs in it then keeps it open until it is over, a process for at most
+        `Settings.protection_hours`.
         """
         return await self.executor.run(self.sync.forecast, session_id)
 
@@ -1042,7 +1043,10 @@ class Memories:
         )
 
     async def shown(self, session_id: str) -> list[Memory]:
-        """Return the memories that the agent is shown in a session, newest first."""
+        """Return the memories that the agent is shown in a session, newest first.
+
+        An unknown session has none.
+        """
         return await self.executor.run_batched(self.sync.shown, session_id)
 
     async def find(self, source: Source, *, limit: int = 100) -> list[Memory]:
@@ -1156,7 +1160,10 @@ class Schedules:
     async def find(
         self, *, by: Source | None = None, limit: int = 50, cursor: str | None = None
     ) -> Page[Schedule]:
-        """Return a page of schedules in the order they were created."""
+        """Return a page of schedules in the order they were created.
+
+        With `by`, only those that this user may see.
+        """
         return await self.executor.run(self.sync.find, by=by, limit=limit, cursor=cursor)
 
     async def pause(self, schedule_id: int, *, by: Source | None = None) -> Schedule:
@@ -1507,7 +1514,7 @@ class Approvals:
         return await self.executor.run(self.sync.get, code)
 
     async def require(self, code: str) -> Approval:
-        """Return the call with that code; raise `NotFound`."""
+        """Return the call with that code; raise `NotFound` if there is none."""
         return await self.executor.run(self.sync.require, code)
 
     async def find(self, *, person: str | None = None, limit: int = 100) -> list[Approval]:
@@ -1521,7 +1528,7 @@ class Approvals:
     async def approve(
         self, code: str, *, by: str, scope: Scope = "once", is_owner: bool = False
     ) -> Approval:
-        """Allow a call; the requester may do so, and an owner.
+        """Allow a call, and return it; the requester may do so, and an owner.
 
         With the scope `session` or `always` further calls are allowed too: of the tool, or of the
         same command of `terminal`. Raise `NotFound`, `AccessDenied`, and `IllegalMove` if it was
@@ -1534,13 +1541,19 @@ class Approvals:
     async def deny(
         self, code: str, *, by: str, reason: str | None = None, is_owner: bool = False
     ) -> Approval:
-        """Decline a call; the same people may do so. The model is given the reason."""
+        """Decline a call, and return it; the model is given the reason.
+
+        Raise as `approve` does.
+        """
         return await self.executor.run(
             self.sync.deny, code, by=by, reason=reason, is_owner=is_owner
         )
 
     async def decline(self, session_id: str, reason: str) -> list[Approval]:
-        """Decline every call that waits in a session, and close its turn; return the calls."""
+        """Decline every call that waits in a session, and close its turn; return the calls.
+
+        Raise `NotFound` if there is no such session.
+        """
         return await self.executor.run(self.sync.decline, session_id, reason)
 
     async def expire(self, limit: int = 100) -> int:
@@ -1555,7 +1568,10 @@ class Approvals:
         return await self.executor.run(self.sync.grants, person, session_id=session_id)
 
     async def revoke(self, grant_id: int, *, person: str | None = None) -> None:
-        """Take back a longer approval, of that person if one is named; raise `NotFound`."""
+        """Take back a longer approval, of that person if one is named.
+
+        Raise `NotFound` if there is no such approval.
+        """
         await self.executor.run(self.sync.revoke, grant_id, person=person)
 
 
@@ -1623,11 +1639,11 @@ class QueueReview:
         return await self.executor.run(self.sync.open_messages, limit=limit)
 
     async def require_delivery(self, number: int) -> Delivery:
-        """Return a delivery by its number; raise `NotFound`."""
+        """Return a delivery by its number; raise `NotFound` if there is none."""
         return await self.executor.run(self.sync.require_delivery, number)
 
     async def require_message(self, number: int) -> InboxItem:
-        """Return an accepted message by its number; raise `NotFound`."""
+        """Return an accepted message by its number; raise `NotFound` if there is none."""
         return await self.executor.run(self.sync.require_message, number)
 
     async def settle_delivery(
@@ -1698,7 +1714,7 @@ class Nodes:
         await self.executor.run(self.sync.serve_terminal, name, version=version)
 
     async def report(self, name: str, *, version: str, turns: int) -> None:
-        """Store that a node lives."""
+        """Store that a node lives, and how many turns it runs."""
         await self.executor.run(self.sync.report, name, version=version, turns=turns)
 
     async def forget(self, name: str) -> None:
@@ -1708,8 +1724,9 @@ class Nodes:
     async def forget_ended(self) -> list[str]:
         """Delete the nodes whose process has ended on this machine; return their names.
 
-        Nobody has to wait for their leases: what they were answering, showing in their terminal or
-        listening for is free at once. Their turns are (see `session_rows.has_holder_ended`).
+        Nobody has to wait for their leases: messages that they were answering, deliveries to their
+        terminal and accounts that they listened for are free at once. Their turns are free anyway:
+        see `session_rows.has_holder_ended`.
         """
         return await self.executor.run(self.sync.forget_ended)
 
@@ -1730,7 +1747,7 @@ class MessageTraces:
         self.executor = executor
 
     async def get(self, number: int) -> MessageTrace:
-        """Return the way of an accepted message by its number; raise `NotFound`."""
+        """Return the way of an accepted message by its number; raise `NotFound` if none."""
         return await self.executor.run(self.sync.get, number)
 
 
@@ -1742,15 +1759,15 @@ class McpPins:
         self.executor = executor
 
     async def find(self) -> list[PinnedTools]:
-        """Return those of all servers."""
+        """Return the pinned tools of all servers."""
         return await self.executor.run(self.sync.find)
 
     async def get(self, server: str) -> PinnedTools | None:
-        """Return those of a server, or None if none were seen yet."""
+        """Return the pinned tools of a server, or None if it has never offered any."""
         return await self.executor.run(self.sync.get, server)
 
     async def note_offered(self, server: str, definitions: Definitions) -> bool:
-        """Store what a server says about its tools; return whether it is news for the owner.
+        """Store how a server defines its tools; return whether that is news for the owner.
 
         The first definitions are accepted: the owner has added the server. Later ones are stored
         beside them, and are news if they differ both from the accepted and from those seen before.
@@ -1758,7 +1775,10 @@ class McpPins:
         return await self.executor.run(self.sync.note_offered, server, definitions)
 
     async def accept(self, server: str) -> PinnedTools:
-        """Accept the tools of a server as they were last seen; raise `NotFound`."""
+        """Accept the tools of a server as it last offered them, and return them.
+
+        Raise `NotFound` if it has never offered any.
+        """
         return await self.executor.run(self.sync.accept, server)
 
     async def delete(self, server: str) -> None:

@@ -47,7 +47,7 @@ class Approvals:
         return None if row is None else to_approval(row)
 
     def require(self, code: str) -> Approval:
-        """Return the call with that code; raise `NotFound`."""
+        """Return the call with that code; raise `NotFound` if there is none."""
         approval = self.get(code)
         if approval is None:
             raise NotFound(
@@ -71,7 +71,7 @@ class Approvals:
     def approve(
         self, code: str, *, by: str, scope: Scope = "once", is_owner: bool = False
     ) -> Approval:
-        """Allow a call; the requester may do so, and an owner.
+        """Allow a call, and return it; the requester may do so, and an owner.
 
         With the scope `session` or `always` further calls are allowed too: of the tool, or of the
         same command of `terminal`. Raise `NotFound`, `AccessDenied`, and `IllegalMove` if it was
@@ -88,14 +88,20 @@ class Approvals:
     def deny(
         self, code: str, *, by: str, reason: str | None = None, is_owner: bool = False
     ) -> Approval:
-        """Decline a call; the same people may do so. The model is given the reason."""
+        """Decline a call, and return it; the model is given the reason.
+
+        Raise as `approve` does.
+        """
         approval = self._require_for(code, by, is_owner=is_owner)
         return self._answer(
             approval, "declined", by=by, scope=None, reason=storable(reason or "the person said no")
         )
 
     def decline(self, session_id: str, reason: str) -> list[Approval]:
-        """Decline every call that waits in a session, and close its turn; return the calls."""
+        """Decline every call that waits in a session, and close its turn; return the calls.
+
+        Raise `NotFound` if there is no such session.
+        """
         lane = session_rows.lane_of(self._db.read(lambda tx: _require_key(tx, session_id)))
         now = self._context.clock.now()
 
@@ -123,7 +129,10 @@ class Approvals:
         return [_to_grant(row) for row in self._db.read(lambda tx: tx.all("grants_of", params))]
 
     def revoke(self, grant_id: int, *, person: str | None = None) -> None:
-        """Take back a longer approval, of that person if one is named; raise `NotFound`."""
+        """Take back a longer approval, of that person if one is named.
+
+        Raise `NotFound` if there is no such approval.
+        """
         params = {"id": grant_id, "person": person}
         if not self._db.write(lambda tx: tx.changed("grant_delete", params)):
             raise NotFound(f"There is no approval {grant_id}.", hint="/approvals lists them.")
@@ -197,11 +206,10 @@ class Approvals:
         now = self._context.clock.now()
 
         def work(tx: Transaction) -> bool:
-            columns = tx.one("session_by_id", {"id": approval.session_id})
+            row = session_rows.get(tx, approval.session_id)
             is_due = tx.one("approval_is_due", {"code": approval.code}) is not None
-            if columns is None or not is_due:
+            if row is None or not is_due:
                 return False
-            row = session_rows.require(tx, approval.session_id)
             if row.open_turn == approval.turn and session_rows.has_waiting_turn(tx, row):
                 decline_waiting(
                     tx,
@@ -222,9 +230,10 @@ class Approvals:
 
 
 def _require_same_answer(tx: Transaction, approval: Approval, state: str, by: str) -> Approval:
-    """Return an approval that the same person has answered the same way; raise `IllegalMove`.
+    """Return an approval that the same person has answered the same way before.
 
-    So a command that is run again after a crash has the same reply.
+    So a command that is run again after a crash has the same reply. Raise `IllegalMove` for any
+    other answer.
     """
     row = tx.one("approval_get", {"code": approval.code})
     current = approval if row is None else to_approval(row)

@@ -12,7 +12,7 @@ from tertulia.storage import installation
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, from_micros
 
-_BATCH = 1000
+_BATCH = 1000  # rows of the ledger that are read at a time
 # A lock: shared by transactions that write to the ledger, exclusive for those that add it up.
 LEDGER = "ledger"
 
@@ -23,7 +23,7 @@ def require_budget(
     """Raise `BudgetExceeded` if a budget that applies to this session is spent."""
     for budget in context.settings.budgets:
         if _applies(budget, row, person):
-            tokens, cost = _used(tx, context, budget, row, person, now)
+            tokens, cost = _read_used(tx, context, budget, row, person, now)
             limit = budget.reached_limit(tokens, cost / NANO)
             if limit is not None:
                 raise BudgetExceeded(
@@ -41,7 +41,7 @@ def describe_budgets(
     lines = []
     for budget in context.settings.budgets:
         if _applies(budget, row, person):
-            tokens, cost = _used(tx, context, budget, row, person, now)
+            tokens, cost = _read_used(tx, context, budget, row, person, now)
             rest = budget.describe_rest(tokens, cost / NANO)
             lines.append(f"{_scope_text(budget)}: {rest} left")
     return lines
@@ -55,7 +55,7 @@ def _applies(budget: Budget, row: SessionRow, person: str | None) -> bool:
     )
 
 
-def _used(
+def _read_used(
     tx: Transaction,
     context: StoreContext,
     budget: Budget,
@@ -66,17 +66,17 @@ def _used(
     """Return the tokens and the cost (in billionths of a dollar) that count for a budget."""
     if budget.per == "session":
         return row.input + row.output + row.cache_read + row.cache_write, row.cost or 0
-    return _spent(tx, context, budget, now, platform=row.platform, person=person)
+    return _read_spending(tx, context, budget, now, platform=row.platform, person=person)
 
 
 def used_of(
     tx: Transaction, context: StoreContext, budget: Budget, now: datetime
 ) -> tuple[int, int]:
     """Return the tokens and the cost of a budget that is for everyone, or for `only` one."""
-    return _spent(tx, context, budget, now, platform=budget.only, person=budget.only)
+    return _read_spending(tx, context, budget, now, platform=budget.only, person=budget.only)
 
 
-def _spent(
+def _read_spending(
     tx: Transaction,
     context: StoreContext,
     budget: Budget,
@@ -85,6 +85,7 @@ def _spent(
     platform: str | None,
     person: str | None,
 ) -> tuple[int, int]:
+    """Return the tokens and the cost in the period of a budget, of whom it is for."""
     add_new_usage(tx, context)
     sums = tx.one(
         "spending_sum",
@@ -109,17 +110,18 @@ def add_new_usage(tx: Transaction, context: StoreContext) -> None:
     # Waits for transactions that have taken a ledger id and not committed yet: rows are added in
     # the order of their ids, so a row that appeared later with a lower id would never be added.
     tx.lock(LEDGER)
-    upto = int(installation.get(tx, "spending_upto") or 0)
-    while rows := tx.all("usage_since", {"after": upto, "limit": _BATCH}):
+    last_id = int(installation.get(tx, "spending_upto") or 0)
+    while rows := tx.all("usage_since", {"after": last_id, "limit": _BATCH}):
         for id_, at, platform, person, tokens, cost in rows:
             day = from_micros(at).astimezone(context.zone).toordinal()
             spending = {"day": day, "tokens": tokens, "cost": cost}
             tx.run("spending_add", {**spending, "platform": platform, "person": person})
-            upto = id_
-        installation.put(tx, "spending_upto", str(upto))
+            last_id = id_
+        installation.put(tx, "spending_upto", str(last_id))
 
 
 def _first_day(budget: Budget, local: datetime) -> int:
+    """Return the number of the day on which the period of a budget began."""
     if budget.period == "day":
         return local.toordinal()
     return local.replace(day=1).toordinal() if budget.period == "month" else 0

@@ -194,7 +194,7 @@ def _store_batch(tx: Transaction, batch: ImportBatch, now: int) -> str:
 def _insert_session(tx: Transaction, session: ImportedSession, now: int) -> tuple[str, int]:
     """Create an imported session; return its id and its row number."""
     source = session.source
-    session_id = _free_id(tx, session)
+    session_id = _find_free_id(tx, session)
     row = tx.one(
         "imported_session_insert",
         {
@@ -225,7 +225,7 @@ def _insert_session(tx: Transaction, session: ImportedSession, now: int) -> tupl
     return session_id, ref
 
 
-def _free_id(tx: Transaction, session: ImportedSession) -> str:
+def _find_free_id(tx: Transaction, session: ImportedSession) -> str:
     """Return the id the session had, or one derived from its name if that id is in use."""
     if session.id is not None and tx.one("session_by_id", {"id": session.id}) is None:
         return session.id
@@ -259,7 +259,7 @@ def _apply_summary(
         "imported_session_finish",
         {
             "ref": ref,
-            "title": _free_title(tx, ref, session, summary.title),
+            "title": _find_free_title(tx, ref, session, summary.title),
             "created_at": summary.created_at,
             "updated_at": summary.updated_at,
             "ended_at": ended_at,
@@ -275,7 +275,7 @@ def _apply_summary(
     _enter_charges(tx, session_id, summary)
     _hide_messages(tx, ref, summary, now)
     if ended_at is None and session.derived_key is not None:
-        _link(tx, session.derived_key, session, now)
+        _link_derived_key(tx, session.derived_key, session, now)
     details = {"reason": reason, "updated": from_micros(summary.updated_at).isoformat()}
     session_rows.record_event(tx, ref, from_micros(now), IMPORTED, details)
 
@@ -290,7 +290,7 @@ def _is_replaceable(tx: Transaction, current: SessionRow, updated_at: int) -> bo
     return row is not None and not row[0] and current.updated_at <= updated_at
 
 
-def _link(tx: Transaction, derived: str, session: ImportedSession, now: int) -> None:
+def _link_derived_key(tx: Transaction, derived: str, session: ImportedSession, now: int) -> None:
     """Link a derived key to the imported conversation, unless it has sessions or a link here.
 
     So the user's next message continues the imported conversation.
@@ -301,7 +301,7 @@ def _link(tx: Transaction, derived: str, session: ImportedSession, now: int) -> 
     add_import_link(tx, derived, session.key, session.person, now)
 
 
-def _free_title(
+def _find_free_title(
     tx: Transaction, ref: int, session: ImportedSession, title: str | None
 ) -> str | None:
     """Return the title, with a number appended if its owner has it already; None if it is empty."""
@@ -338,7 +338,7 @@ def _hide_messages(tx: Transaction, ref: int, summary: ImportSummary, now: int) 
     if not summary.hidden and not summary.consolidated:
         return
     current = session_rows.current_view_of(tx, ref)
-    spans = _without(Span(ref, 1, current.last_seq), summary.hidden)
+    spans = _subtract(Span(ref, 1, current.last_seq), summary.hidden)
     before = current.last_seq
     summary_seq, after = None, None
     if summary.consolidated:
@@ -361,7 +361,7 @@ def _append_summary(
     return current._replace(last_seq=seq), seq
 
 
-def _without(whole: Span, hidden: Sequence[tuple[int, int]]) -> list[Span]:
+def _subtract(whole: Span, hidden: Sequence[tuple[int, int]]) -> list[Span]:
     """Return the parts of a span that remain without the hidden ranges."""
     spans: list[Span] = []
     first = whole.first

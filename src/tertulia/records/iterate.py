@@ -26,7 +26,7 @@ from tertulia.storage import rows
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import session_row, to_micros
 
-# How many are read in one transaction.
+# How many sessions, and how many messages, are read in one transaction.
 _SESSIONS = 100
 _MESSAGES = 200
 
@@ -43,10 +43,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         validate.choice("state", self.state, STATES)
-        if self.active_since is not None and self.active_since.tzinfo is None:
-            raise ConfigError(
-                "active_since has no time zone.", hint="Give an aware datetime.", field="since"
-            )
+        if self.active_since is not None:
+            validate.aware_datetime("active_since", self.active_since)
         if self.ids and msgspec.structs.replace(self, ids=()) != Selection():
             raise ConfigError(
                 "Session ids cannot be combined with other filters.",
@@ -67,11 +65,11 @@ def sessions(context: StoreContext, selection: Selection) -> Iterator[Session]:
     Raise `NotFound` before the first one if one of `ids` is unknown.
     """
     if selection.ids:
-        unique = tuple(dict.fromkeys(selection.ids))
-        for name in unique:
-            context.read(partial(session_rows.require, session_id=name))
-        for name in unique:
-            yield context.read(partial(session_rows.require, session_id=name)).session()
+        session_ids = tuple(dict.fromkeys(selection.ids))
+        for session_id in session_ids:
+            context.read(partial(session_rows.require, session_id=session_id))
+        for session_id in session_ids:
+            yield context.read(partial(session_rows.require, session_id=session_id)).session()
         return
     params = context.read(lambda tx: _params(tx, selection))
     while page := _read_page(context, params):
@@ -81,7 +79,10 @@ def sessions(context: StoreContext, selection: Selection) -> Iterator[Session]:
 
 
 def messages(context: StoreContext, session_id: str) -> Iterator[Message]:
-    """Yield the messages in the view of a session, oldest first; `NotFound` if it is unknown."""
+    """Yield the messages in the view of a session, oldest first.
+
+    Raise `NotFound` if the session is unknown, or is deleted meanwhile.
+    """
     for log, first, last in context.read(lambda tx: _spans(tx, session_id)):
         for start in range(first, last + 1, _MESSAGES):
             part = Span(log, start, min(last, start + _MESSAGES - 1))

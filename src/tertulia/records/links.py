@@ -143,7 +143,7 @@ def add_link(tx: Transaction, joining: LinkedChat, offering: LinkedChat, now: da
         if person is not None:
             session_rows.remember_person(tx, source, person, now)
     if before is not None:
-        _part(tx, key, before.shared_key, joining.source, now)
+        _leave_conversation(tx, key, before.shared_key, joining.source, now)
     tx.run(
         "link_insert",
         {
@@ -196,12 +196,14 @@ def remove_links(tx: Transaction, key: str, now: datetime) -> bool:
     removed = [row for row in tx.all("links_of", {"shared_key": root}) if row[0] in linked]
     for row in removed:
         chat = to_chat(row[0], row[1])
-        _part(tx, chat.key, root, chat.source, now)
+        _leave_conversation(tx, chat.key, root, chat.source, now)
         tx.run("link_delete", {"key": chat.key})
     return bool(removed)
 
 
-def _part(tx: Transaction, key: str, root: str, source: Source | None, now: datetime) -> None:
+def _leave_conversation(
+    tx: Transaction, key: str, root: str, source: Source | None, now: datetime
+) -> None:
     """End the session that a chat shares, and give its schedules back to the chat."""
     current = session_rows.get_current(tx, root)
     if current is not None:
@@ -219,6 +221,7 @@ def _get(tx: Transaction, key: str) -> Link | None:
 
 
 def _lock(tx: Transaction, locked: Iterable[str]) -> None:
+    """Lock the conversations of keys, in an order that is the same for everybody."""
     for key in sorted(set(locked)):
         tx.lock(session_rows.lane_of(key))
 

@@ -124,8 +124,8 @@ class Listeners:
             "account": connection.account,
             "node": connection.node,
             "listening": int(connection.listening),
-            "since": _micros(connection.since),
-            "heard_at": _micros(connection.heard_at),
+            "since": _optional_micros(connection.since),
+            "heard_at": _optional_micros(connection.heard_at),
             "problem": storable(connection.problem),
         }
         self._db.write_quietly(lambda tx: tx.run("connection_report", params))
@@ -138,7 +138,7 @@ class Listeners:
     def connections(self) -> list[Connection]:
         """Return the connections of all nodes, by platform, account and node."""
         params = {"age": round(FRESH_SECONDS * 1e6)}
-        return self._db.read(lambda tx: [*map(_connection, tx.all("connection_find", params))])
+        return self._db.read(lambda tx: [*map(_to_connection, tx.all("connection_find", params))])
 
     def admit_bot(
         self, source: Source, message_id: str, *, limit: int = 20, seconds: float = 60
@@ -171,7 +171,7 @@ def _params(lease: ListenerLease) -> dict[str, str | int]:
     return {"platform": lease.platform, "account": lease.account, "epoch": lease.epoch}
 
 
-def _connection(row: Row) -> Connection:
+def _to_connection(row: Row) -> Connection:
     platform, account, node, listening, since, heard_at, problem, is_fresh = row
     return Connection(
         platform=platform,
@@ -185,5 +185,5 @@ def _connection(row: Row) -> Connection:
     )
 
 
-def _micros(time_: datetime | None) -> int | None:
-    return None if time_ is None else to_micros(time_)
+def _optional_micros(at: datetime | None) -> int | None:
+    return None if at is None else to_micros(at)

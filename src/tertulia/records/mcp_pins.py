@@ -36,15 +36,15 @@ class McpPins:
         self._db = context.db
 
     def find(self) -> list[PinnedTools]:
-        """Return those of all servers."""
+        """Return the pinned tools of all servers."""
         return [_to_pins(row) for row in self._db.read(lambda tx: tx.all("mcp_pins_all"))]
 
     def get(self, server: str) -> PinnedTools | None:
-        """Return those of a server, or None if none were seen yet."""
+        """Return the pinned tools of a server, or None if it has never offered any."""
         return self._db.read(lambda tx: _get(tx, server))
 
     def note_offered(self, server: str, definitions: Definitions) -> bool:
-        """Store what a server says about its tools; return whether it is news for the owner.
+        """Store how a server defines its tools; return whether that is news for the owner.
 
         The first definitions are accepted: the owner has added the server. Later ones are stored
         beside them, and are news if they differ both from the accepted and from those seen before.
@@ -68,7 +68,10 @@ class McpPins:
         return self._db.write(work, lane="mcp pins")
 
     def accept(self, server: str) -> PinnedTools:
-        """Accept the tools of a server as they were last seen; raise `NotFound`."""
+        """Accept the tools of a server as it last offered them, and return them.
+
+        Raise `NotFound` if it has never offered any.
+        """
         params = {"server": server, "now": to_micros(self._context.clock.now())}
 
         def work(tx: Transaction) -> PinnedTools:

@@ -30,7 +30,7 @@ from tertulia.storage.base import Params, Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
 
 MAX_MEMORIES: Final = 500
-_ALWAYS: Final = 0
+_ALWAYS: Final = 0  # as `shown_from`: also in sessions that began before
 
 
 @checks_arguments
@@ -48,7 +48,7 @@ class Memories:
         empty or too long, in a group, if the memory is off, or if there are 500 already.
         """
         line = clean_text(text)
-        return self._db.write(lambda tx: self._put(tx, self._owner(tx, source), line))
+        return self._db.write(lambda tx: self._put(tx, self._owner_params(tx, source), line))
 
     def record(
         self,
@@ -79,7 +79,10 @@ class Memories:
         return self._db.write(work)
 
     def shown(self, session_id: str) -> list[Memory]:
-        """Return the memories that the agent is shown in a session, newest first."""
+        """Return the memories that the agent is shown in a session, newest first.
+
+        An unknown session has none.
+        """
         params = {"session_id": session_id, "limit": MAX_SHOWN}
         return [_to_memory(row) for row in self._db.query("memories_shown", params)]
 
@@ -88,7 +91,7 @@ class Memories:
         validate.integer("limit", limit, 1)
 
         def work(tx: Transaction) -> list[Row]:
-            return tx.all("memories_of_owner", {**self._owner(tx, source), "limit": limit})
+            return tx.all("memories_of_owner", {**self._owner_params(tx, source), "limit": limit})
 
         return [_to_memory(row) for row in self._db.read(work)]
 
@@ -111,23 +114,25 @@ class Memories:
         """Delete a memory; raise `NotFound` if it is not theirs."""
 
         def work(tx: Transaction) -> int:
-            return tx.changed("memory_delete", {**self._owner(tx, source), "id": memory_id})
+            return tx.changed("memory_delete", {**self._owner_params(tx, source), "id": memory_id})
 
         if self._db.write(work) == 0:
             raise _unknown(memory_id)
 
     def is_on(self, source: Source) -> bool:
         """Return whether memories about a source's person are stored and shown."""
-        return self._db.read(lambda tx: tx.one("memories_off_get", self._owner(tx, source)) is None)
+        return self._db.read(
+            lambda tx: tx.one("memories_off_get", self._owner_params(tx, source)) is None
+        )
 
     def switch(self, source: Source, *, on: bool) -> None:
         """Switch the memory of a source's person on or off; what is stored stays."""
         statement = "memories_off_delete" if on else "memories_off_put"
-        self._db.write(lambda tx: tx.run(statement, self._owner(tx, source)))
+        self._db.write(lambda tx: tx.run(statement, self._owner_params(tx, source)))
 
     def _change(self, statement: str, source: Source, memory_id: int, fields: Params) -> Memory:
         def work(tx: Transaction) -> Row | None:
-            return tx.one(statement, {**self._owner(tx, source), "id": memory_id, **fields})
+            return tx.one(statement, {**self._owner_params(tx, source), "id": memory_id, **fields})
 
         row = self._db.write(work)
         if row is None:
@@ -145,6 +150,7 @@ class Memories:
         session_id: str | None = None,
         shown_from: int = _ALWAYS,
     ) -> Memory:
+        """Store a memory unless the owner has the same text already; return it."""
         if tx.one("memories_off_get", owner) is not None:
             raise IllegalMove("The memory is off.", hint="To switch it on, send /memory on.")
         row = tx.one("memory_same", {**owner, "text": line})
@@ -168,10 +174,11 @@ class Memories:
         assert row is not None
         return _to_memory(row)
 
-    def _owner(self, tx: Transaction, source: Source) -> dict[str, str]:
-        """Return the owner of the memories about a source's user; raise `IllegalMove` in a group.
+    def _owner_params(self, tx: Transaction, source: Source) -> dict[str, str]:
+        """Return the owner and the agent of the memories about a source's user.
 
-        It is the owner of the sessions that a message from the source would open.
+        They are those of the sessions that a message from the source would open. Raise
+        `IllegalMove` in a group.
         """
         if source.chat_type != "dm":
             raise _in_a_group()

@@ -67,7 +67,7 @@ class Nodes:
         self._context.terminal.name = storable(name)
 
     def report(self, name: str, *, version: str, turns: int) -> None:
-        """Store that a node lives."""
+        """Store that a node lives, and how many turns it runs."""
         params = {
             "name": storable(name),
             "version": version,
@@ -83,8 +83,9 @@ class Nodes:
     def forget_ended(self) -> list[str]:
         """Delete the nodes whose process has ended on this machine; return their names.
 
-        Nobody has to wait for their leases: what they were answering, showing in their terminal or
-        listening for is free at once. Their turns are (see `session_rows.has_holder_ended`).
+        Nobody has to wait for their leases: messages that they were answering, deliveries to their
+        terminal and accounts that they listened for are free at once. Their turns are free anyway:
+        see `session_rows.has_holder_ended`.
         """
         rows = self._db.read(lambda tx: tx.all("nodes_processes", {"limit": _MOST_NODES}))
         names = [name for name, process in rows if has_ended(process)]

@@ -56,10 +56,9 @@ class PersonView:
 
     def search(self, query: str, *, limit: int = 20, cursor: str | None = None) -> Page[Hit]:
         """Return a page of matching messages that this person may see; see `Store.search`."""
-        keys_here = self._db.read(self._keys)
-        return self._search.find(
-            query, limit=limit, cursor=cursor, within=SearchScope(self._person, *keys_here)
-        )
+        own_key, shared_key = self._db.read(self._keys)
+        scope = SearchScope(self._person, own_key, shared_key)
+        return self._search.find(query, limit=limit, cursor=cursor, within=scope)
 
     def get(self, session_id: str) -> Session | None:
         """Return a session, or None if it does not exist or this person may not see it."""
@@ -87,8 +86,9 @@ class PersonView:
         return scopes if self._person is None else [{"person": self._person}, *scopes]
 
     def _get_visible(self, tx: Transaction, session_id: str) -> SessionRow | None:
-        if tx.one("session_by_id", {"id": session_id}) is None:
+        """Return the row of a session that this person may see, or None."""
+        row = session_rows.get(tx, session_id)
+        if row is None:
             return None
-        row = session_rows.require(tx, session_id)
         is_own = self._person is not None and row.person == self._person
         return row if is_own or row.key in self._keys(tx) else None

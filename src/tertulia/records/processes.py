@@ -167,9 +167,10 @@ class Processes:
         """
         before = to_micros(process.told_at)
         now = to_micros(self._context.clock.now())
-        # Each report needs its own time, because the time is part of the delivery's key: two
-        # reports in one tick of the clock would count as one.
-        now += now == before
+        if now == before:
+            # The time is part of the delivery's key: two reports in one tick of the clock would
+            # count as one.
+            now += 1
         params = {"id": process.id, "told": told, "now": now, "before": before}
 
         def work(tx: Transaction) -> bool:

@@ -35,7 +35,7 @@ STEP_SESSIONS = 50
 CATCH_UP_STEPS = 5
 _HITS_PER_QUERY = 50
 
-# How many sessions are looked at to tell how far the index is behind.
+# The most sessions that `count_unindexed` adds up.
 _BACKLOG = 100
 
 
@@ -51,7 +51,7 @@ class Hit(msgspec.Struct, frozen=True):
 
 
 class SearchScope(NamedTuple):
-    """What one person may see: the sessions of a person, of the chat's key, and of its link."""
+    """The sessions that one person may see: by person, by the chat's key, and by its link."""
 
     viewer: str | None
     own_key: str
@@ -113,7 +113,7 @@ class Search:
         """
         self._clear_if_outdated()
         while steps is None or steps > 0:
-            if self._db.write(_step) == 0:
+            if self._db.write(_index_step) == 0:
                 return True
             steps = None if steps is None else steps - 1
         return False
@@ -178,10 +178,9 @@ def last_indexed(tx: Transaction, ref: int) -> int:
     return int(row[0])
 
 
-def _step(tx: Transaction) -> int:
+def _index_step(tx: Transaction) -> int:
     """Index a bounded number of messages; return in how many sessions, 0 if none was left."""
     left = STEP_MESSAGES
-    done = 0
     backlog = tx.all("search_backlog", {"limit": STEP_SESSIONS})
     for ref, indexed, last, is_card_indexed, title, name in backlog:
         if not is_card_indexed:
@@ -196,8 +195,7 @@ def _step(tx: Transaction) -> int:
             left -= indexed_now - indexed
         if indexed_now >= last:
             tx.run("unindexed_delete", {"session": ref})
-        done += 1
-    return done
+    return len(backlog)
 
 
 def _entries(tx: Transaction, ref: int, messages: list[Row]) -> Iterator[dict[str, Any]]:

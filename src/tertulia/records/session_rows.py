@@ -25,12 +25,18 @@ from tertulia.storage.rows import CurrentView, SessionRow, parse_body, session_r
 log = logging.getLogger("tertulia")
 
 
-def require(tx: Transaction, session_id: str) -> SessionRow:
-    """Return the row of a session; raise `NotFound`."""
+def get(tx: Transaction, session_id: str) -> SessionRow | None:
+    """Return the row of a session, or None."""
     row = tx.one("session_by_id", {"id": session_id})
+    return None if row is None else session_row(row)
+
+
+def require(tx: Transaction, session_id: str) -> SessionRow:
+    """Return the row of a session; raise `NotFound` if there is none."""
+    row = get(tx, session_id)
     if row is None:
         raise session_not_found(session_id)
-    return session_row(row)
+    return row
 
 
 def get_current(tx: Transaction, key: str) -> SessionRow | None:
@@ -128,7 +134,7 @@ def close_approvals(
 
 
 def current_view(tx: Transaction, session_id: str) -> CurrentView:
-    """Return the current view of a session; raise `NotFound`."""
+    """Return the current view of a session; raise `NotFound` if there is no such session."""
     row = tx.one("transcript_view", {"id": session_id})
     if row is None:
         raise session_not_found(session_id)
@@ -294,7 +300,7 @@ def _new_id(tx: Transaction, now: datetime) -> str:
     stamp = now.strftime("%Y%m%d_%H%M%S")
     while True:
         session_id = f"{stamp}_{os.urandom(4).hex()}"
-        if tx.one("session_by_id", {"id": session_id}) is None:
+        if get(tx, session_id) is None:
             return session_id
 
 

@@ -101,8 +101,8 @@ class ClaimQueue(msgspec.Struct, Generic[C], frozen=True, kw_only=True):
     ) -> list[list[Row]]:
         """Run the statements of a claim, in one round trip (decision 0041); return their rows.
 
-        If the connection breaks, they run once more. What the first run may have claimed is
-        claimed again when its lease is over.
+        If the connection breaks, they run once more. Entries that the first run may have claimed
+        are claimed again when their lease is over.
         """
         return run_together(
             context.db, steps(claim_params(context, limit, lease_seconds)), lane=self.claim_lane
@@ -125,7 +125,7 @@ class ClaimQueue(msgspec.Struct, Generic[C], frozen=True, kw_only=True):
         while True:
             notifications = context.db.notifications(self.channel)
             statement, params = (f"{self.table}_is_due", {}) if step is None else step()
-            rows = context.db.query(statement, {**params, **_claimer(context)})
+            rows = context.db.query(statement, {**params, **_due_params(context)})
             if any(row[0] for row in rows):
                 return True
             left = deadline - time.monotonic()
@@ -161,7 +161,7 @@ class ClaimQueue(msgspec.Struct, Generic[C], frozen=True, kw_only=True):
         """Settle claimed entries in one round trip; return for each its row, or how it was lost."""
         for entry, _ in settlements:
             self._check(entry)
-        steps = [(f"{self.table}_settle", _claimed(*settlement)) for settlement in settlements]
+        steps = [(f"{self.table}_settle", _with_claim(*settlement)) for settlement in settlements]
         if self.lane is not None:
             # Harmless if an entry was lost: it marks a head only where there is none.
             steps += [(f"{self.table}_promote", self.lane(entry)) for entry, _ in settlements]
@@ -183,7 +183,10 @@ class ClaimQueue(msgspec.Struct, Generic[C], frozen=True, kw_only=True):
     def _settle_one(
         self, context: StoreContext, entry: C, params: Params, *, is_lost: bool
     ) -> Row | StaleWrite:
-        """Settle one entry. `is_lost`: it may be settled, by a statement that got no answer."""
+        """Settle one entry; return its row, or the error if the claim was lost.
+
+        `is_lost`: it may be settled already, by a statement that got no answer.
+        """
 
         def work(tx: Transaction) -> Row | StaleWrite:
             if is_lost:
@@ -203,7 +206,7 @@ class ClaimQueue(msgspec.Struct, Generic[C], frozen=True, kw_only=True):
 
         The caller has locked the lane.
         """
-        row = tx.one(f"{self.table}_settle", _claimed(entry, params))
+        row = tx.one(f"{self.table}_settle", _with_claim(entry, params))
         if row is None:
             raise self.stale(tx, entry)
         if self.lane is not None:
@@ -247,9 +250,9 @@ def claim(
 
 
 def claim_params(context: StoreContext, limit: int, lease_seconds: float) -> Params:
-    """Return the parameters of a claim: those of `_claimer`, lease and limit."""
+    """Return the parameters of a claim: those of `_due_params`, lease and limit."""
     check_limit(limit)
-    return {**_claimer(context), "lease": lease_micros(lease_seconds), "limit": limit}
+    return {**_due_params(context), "lease": lease_micros(lease_seconds), "limit": limit}
 
 
 def run_together(db: Database, steps: Sequence[Step], *, lane: str) -> list[list[Row]]:
@@ -261,11 +264,12 @@ def run_together(db: Database, steps: Sequence[Step], *, lane: str) -> list[list
     return db.write(lambda tx: tx.together(steps), lane=lane) if results is None else results
 
 
-def _claimed(entry: ClaimedEntry, params: Params) -> Params:
+def _with_claim(entry: ClaimedEntry, params: Params) -> Params:
+    """Return the parameters with those that identify the claim of an entry."""
     return {**params, "id": entry.id, "attempts": entry.attempts}
 
 
-def _claimer(context: StoreContext) -> dict[str, int | str | None]:
+def _due_params(context: StoreContext) -> dict[str, int | str | None]:
     """Return the parameters by which entries are due: times, and the node that asks."""
     now = context.clock.now()
     return {
@@ -279,7 +283,7 @@ def _claimer(context: StoreContext) -> dict[str, int | str | None]:
 def pause_params(now: datetime, seconds: float | None) -> dict[str, int]:
     """Return the columns of an entry that is due after a pause, or at once.
 
-    What is due at once is so by any clock: its `paused_at` is 0.
+    An entry that is due at once is due by any clock: its `paused_at` is 0.
     """
     due_at = time_after(now, seconds)
     return {
@@ -345,7 +349,10 @@ def lease_micros(seconds: float) -> int:
 
 
 def time_after(now: datetime, seconds: float | None) -> datetime:
-    """Return the time `seconds` after `now`, or `now` for None and for negative numbers."""
+    """Return the time `seconds` after `now`, or `now` for None and for negative numbers.
+
+    Raise `ConfigError` if there is no such time.
+    """
     if seconds is not None:
         validate.number("retry_after", seconds)
     try:

@@ -110,7 +110,7 @@ class Inbox:
             "hash": _hash(dedupe_key or ""),
             "key": key,
             "person": claim_person(source),
-            "node": _node(self._context, source),
+            "node": _terminal_node(self._context, source),
             "source": to_json(source.to_dict()),
             "body": to_json(content if group is None else content | {"group": group}),
             "now": to_micros(now),
@@ -138,7 +138,7 @@ class Inbox:
         of the `worker` is stored for people to look at.
         """
         base.check_limit(limit)
-        order = _order(self._last_person, limit, per_person, running)
+        order = _order_params(self._last_person, limit, per_person, running)
 
         def steps(params: Params) -> list[Step]:
             claim = {**params, **order, "worker": storable(worker)}
@@ -162,7 +162,7 @@ class Inbox:
         """
 
         def step() -> Step:
-            return "inbox_is_due", _order("", 1, per_person, dict(running))
+            return "inbox_is_due", _order_params("", 1, per_person, dict(running))
 
         return QUEUE.wait(self._context, seconds, step)
 
@@ -292,7 +292,7 @@ def _accept(
             return to_item(results[0][0], is_new=True)
 
     def work(tx: Transaction) -> InboxItem:
-        # Where there are no round trips to save, one transaction for both saves a commit.
+        # There are no round trips to save here, and one transaction for both saves a commit.
         row = tx.one(*step) if is_simple and db.has_one_writer else None
         if row is not None:
             return to_item(row, is_new=True)
@@ -332,7 +332,7 @@ def _accept_in(
     return to_item(row, is_new=True)
 
 
-def _order(
+def _order_params(
     last_person: str, limit: int, per_person: int | None, running: Mapping[str, int]
 ) -> Params:
     """Return the parameters that say in which order people are served, and how many turns each."""
@@ -363,7 +363,7 @@ def claim_person(source: Source) -> str:
 
 
 def _check_waiting(tx: Transaction, person: str, limit: int | None) -> None:
-    """Raise `LimitExceeded` if as many messages of a person wait as may."""
+    """Raise `LimitExceeded` if `limit` messages of a person wait already; None is no limit."""
     if limit is None:
         return
     row = tx.one("inbox_count_waiting", {"person": person, "limit": limit})
@@ -398,8 +398,8 @@ def _gather(tx: Transaction, new: Mapping[str, Any], seconds: float) -> Row | No
                 "text": "\n".join(text for text in (before.text, content["text"]) if text) or None,
                 "message_id": before.message_id,
                 "media": [*before.media, *content["media"]],
+                "is_gathered": True,
             }
-            | {"is_gathered": True}
             | ({} if group is None else {"group": group})
         ),
         "not_before": min(new["not_before"], to_micros(latest)),
@@ -423,7 +423,7 @@ def _waiting_row(tx: Transaction, dedupe_key: str | None, source: Source) -> Row
     return row if is_open and is_author and is_alone else None
 
 
-def _node(context: StoreContext, source: Source) -> str | None:
+def _terminal_node(context: StoreContext, source: Source) -> str | None:
     """Return the node that has to claim a message: this one, if it was typed in its terminal."""
     return context.terminal.name if source.platform == LOCAL else None
 
@@ -439,15 +439,15 @@ def put_resume(
 ) -> None:
     """Let any worker continue the turn of a message, once for each batch of approvals."""
     tx.lock(session_rows.lane_of(key))
-    arrival = f"approval:{batch}"  # two parts: no message has such a dedupe key
-    if tx.one("inbox_by_dedupe_key", {"arrival": arrival}) is not None:
+    dedupe_key = f"approval:{batch}"  # two parts: no message has such a key
+    if tx.one("inbox_by_dedupe_key", {"arrival": dedupe_key}) is not None:
         return
     body: dict[str, Any] = {"text": None, "message_id": message_id, "media": []}
     now = context.clock.now()
     params = {
-        "arrival": arrival,
+        "arrival": dedupe_key,
         "key": key,
-        "node": _node(context, source),
+        "node": _terminal_node(context, source),
         "person": claim_person(source),
         "source": to_json(source.to_dict()),
         "body": to_json({**body, "resumes": batch}),
@@ -500,7 +500,7 @@ def lane_of(item: InboxItem) -> str:
 
 
 def lane_columns(item: InboxItem) -> Params:
-    """Return the columns of that lane."""
+    """Return the columns of the lane of a message."""
     return {"key": item.key}
 
 
@@ -525,7 +525,7 @@ def _deleted_item(row: Row, source: Source, key: str) -> InboxItem:
 
 
 def to_item(row: Row, *, is_new: bool = False) -> InboxItem:
-    """Return a row as a value."""
+    """Return the inbox item of a row of `part_inbox_columns`."""
     (id_, _, key, source, body, state, attempts, not_before, received_at, problem,
      gathered_into, node, worker) = row  # fmt: skip
     content = from_json(body)

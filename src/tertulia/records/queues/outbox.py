@@ -43,7 +43,7 @@ CLOSES: Final = "closes"
 AccountKey = tuple[str, str | None]
 """A platform and one of its accounts; None for all of them."""
 
-_CHAT: Final = ("platform", "account", "chat_id", "thread_id")
+_CHAT_COLUMNS: Final = ("platform", "account", "chat_id", "thread_id")
 
 DeliveryState = Literal["waiting", "sending", "sent", "unknown", "dead"]
 DELIVERY_STATES: tuple[DeliveryState, ...] = ("waiting", "sending", "sent", "unknown", "dead")
@@ -144,7 +144,7 @@ class Outbox:
         has had: so long the deliveries of a lost sender are sent again. A name alone stands for a
         platform that never forgets them.
         """
-        selection = _selected(platforms, accounts, limit)
+        selection = _accounts_param(platforms, accounts, limit)
         claim, accounts_param = "outbox_claim", {}
         if selection is not None:
             claim, accounts_param = "outbox_claim_for", {"accounts": selection}
@@ -154,13 +154,14 @@ class Outbox:
             return [("outbox_find_lost", {}), ("outbox_wake", params), (claim, values)]
 
         def take(most: int) -> tuple[list[Row], list[Row]]:
+            """Return the deliveries of lost senders, and those that were claimed."""
             lost, _, rows = _QUEUE.claim_together(self._context, most, lease_seconds, steps)
             return lost, rows
 
         lost, rows = take(limit)
         if lost:
-            memories = _memories(idempotent)
-            self._db.write(lambda tx: _settle_lost(tx, memories), lane=_QUEUE.claim_lane)
+            seconds = _idempotent_seconds(idempotent)
+            self._db.write(lambda tx: _settle_lost(tx, seconds), lane=_QUEUE.claim_lane)
             rows += take(limit - len(rows))[1] if len(rows) < limit else []
         return sorted(map(to_delivery, rows), key=lambda delivery: delivery.id)
 
@@ -172,7 +173,7 @@ class Outbox:
         accounts: Collection[AccountKey] | None = None,
     ) -> bool:
         """Wait until something can be claimed; return False if nothing can after `seconds`."""
-        selection = _selected(platforms, accounts, 1)
+        selection = _accounts_param(platforms, accounts, 1)
         if selection is None:
             return _QUEUE.wait(self._context, seconds)
         step = "outbox_is_due_for", {"accounts": selection}
@@ -381,13 +382,13 @@ def build_deliveries(
         body={"text": text},
         node=(node or context.terminal.name) if target.platform == LOCAL else None,
     )
-    bodies = _bodies(registry.platform(target.platform), text, is_plain=is_plain)
+    bodies = _make_bodies(registry.platform(target.platform), text, is_plain=is_plain)
     bodies[0] |= {name: value for name, value in references.items() if value is not None}
-    return [_part(first, *part) for part in enumerate(bodies)]
+    return [_make_part(first, *part) for part in enumerate(bodies)]
 
 
-def _bodies(platform: Platform, text: str, *, is_plain: bool) -> list[dict[str, Any]]:
-    """Return the parts of a text that the platform accepts, formatted as it defines."""
+def _make_bodies(platform: Platform, text: str, *, is_plain: bool) -> list[dict[str, Any]]:
+    """Return the bodies of the parts of a text, each as long and formatted as the platform can."""
     if is_plain or not isinstance(platform, PlatformDefinition) or platform.format is None:
         parts = split(text, platform.length_limit, platform.length_unit)
         return [{"text": part} for part in parts] or [{"text": text}]
@@ -406,7 +407,7 @@ def _stored_key(delivery: str) -> str:
     return delivery if is_plain else keys.key_part(delivery)
 
 
-def _part(whole: Delivery, number: int, body: dict[str, Any]) -> Delivery:
+def _make_part(whole: Delivery, number: int, body: dict[str, Any]) -> Delivery:
     """Return one part of a delivery. The first part has the key of the whole.
 
     So looking that key up tells whether the delivery was put in.
@@ -434,44 +435,41 @@ def put_in(tx: Transaction, parts: Sequence[Delivery], now: int) -> None:
         tx.run("outbox_put", params)
 
 
-def _settle_lost(tx: Transaction, memories: Mapping[AccountKey, float]) -> None:
-    """Send the deliveries of lost senders again, if their accounts remember them; else give up.
+def _settle_lost(tx: Transaction, idempotent: Mapping[AccountKey, float]) -> None:
+    """Send the deliveries of lost senders again if that does no harm; else mark them as unknown.
 
-    To take buttons away twice does no harm.
+    It does none if the account drops a delivery that it has had, for the seconds in `idempotent`,
+    or if the delivery only takes buttons away.
     """
     for id_, age, body, platform, account, *rest_of_chat in tx.all("outbox_find_lost"):
-        is_repeatable = CLOSES in from_json(body)
-        if is_repeatable or (age or 0) < _memory_seconds(memories, platform, account) * 1e6:
+        seconds = idempotent.get((platform, account)) or idempotent.get((platform, None)) or 0.0
+        if CLOSES in from_json(body) or (age or 0) < seconds * 1e6:
             tx.run("outbox_resend", {"id": id_})
         else:
             tx.run("outbox_set_unknown", {"id": id_})
             _promote(tx, (platform, account, *rest_of_chat))
 
 
-def _selected(
+def _accounts_param(
     platforms: Collection[str] | None,
     accounts: Collection[AccountKey] | Mapping[AccountKey, int] | None,
-    room: int,
+    limit: int,
 ) -> str | None:
-    """Return the accounts to claim for, each with its room, as the statements take them."""
+    """Return the accounts to claim for, each with its maximum, as JSON; None for all accounts."""
     if platforms is None and accounts is None:
         return None
-    rooms: dict[AccountKey, int] = {(name, None): room for name in platforms or ()}
-    rooms |= accounts if isinstance(accounts, Mapping) else dict.fromkeys(accounts or (), room)
-    return to_json([[*key, number] for key, number in rooms.items()])
+    limits: dict[AccountKey, int] = {(name, None): limit for name in platforms or ()}
+    limits |= accounts if isinstance(accounts, Mapping) else dict.fromkeys(accounts or (), limit)
+    return to_json([[*key, number] for key, number in limits.items()])
 
 
-def _memories(
+def _idempotent_seconds(
     idempotent: Collection[str] | Mapping[AccountKey, float],
 ) -> Mapping[AccountKey, float]:
+    """Return for how many seconds each account drops a delivery that it has had."""
     if isinstance(idempotent, Mapping):
         return idempotent
     return {(name, None): math.inf for name in idempotent}
-
-
-def _memory_seconds(memories: Mapping[AccountKey, float], platform: str, account: str) -> float:
-    """Return for how long an account drops a delivery that it has had."""
-    return memories.get((platform, account)) or memories.get((platform, None)) or 0.0
 
 
 def lane_of(delivery: Delivery) -> str:
@@ -494,7 +492,7 @@ def _lane(*chat: str | None) -> str:
 
 def _promote(tx: Transaction, chat: Row) -> None:
     tx.lock(_lane(*chat))
-    _QUEUE.promote(tx, dict(zip(_CHAT, chat, strict=True)))
+    _QUEUE.promote(tx, dict(zip(_CHAT_COLUMNS, chat, strict=True)))
 
 
 def delete_of_session(tx: Transaction, session_id: str) -> None:
@@ -524,7 +522,7 @@ def _require(tx: Transaction, delivery: str) -> Delivery:
 
 
 def to_delivery(row: Row) -> Delivery:
-    """Return a row as a value."""
+    """Return the delivery of a row of the outbox."""
     (id_, delivery, session_id, target, platform, account, chat_id, thread_id, body, state,
      attempts, not_before, created_at, sent_at, problem, message_id, waived,
      node) = row  # fmt: skip

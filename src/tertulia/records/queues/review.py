@@ -93,7 +93,7 @@ class SettledCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SettleReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What settling many did: how many were settled, and which had changed and stayed as they are.
+    """How many entries were settled, and the ids of those that had changed and stayed as they are.
 
     `is_more`: there were more than one call settles.
     """
@@ -199,11 +199,11 @@ class QueueReview:
         )
 
     def require_delivery(self, number: int) -> Delivery:
-        """Return a delivery by its number; raise `NotFound`."""
+        """Return a delivery by its number; raise `NotFound` if there is none."""
         return to_delivery(self._require("outbox", "delivery", number))
 
     def require_message(self, number: int) -> InboxItem:
-        """Return an accepted message by its number; raise `NotFound`."""
+        """Return an accepted message by its number; raise `NotFound` if there is none."""
         return inbox.to_item(self._require("inbox", "accepted message", number))
 
     def settle_delivery(
@@ -375,6 +375,7 @@ def _settle_all(
     require: Callable[[int], Reviewed],
     settle: Callable[[Reviewed], Any],
 ) -> SettleReport:
+    """Settle the entries of a page, or those with these ids; return what became of them."""
     settled, changed = 0, []
     items: Iterable[Reviewed | int] = (
         page.items if page is not None else list(ids or ())[:SETTLE_LIMIT]

@@ -49,7 +49,7 @@ class TracedCall(msgspec.Struct, frozen=True, kw_only=True):
 class MessageTrace(msgspec.Struct, frozen=True, kw_only=True):
     """The way of one message from its receipt to its delivery.
 
-    `answered_with` is the message that it was gathered into. `ahead` are how many messages of its
+    `answered_with` is the message that it was gathered into. `ahead` is how many messages of its
     conversation stand before it, up to 100. The deliveries are those that its session put in while
     the turn ran.
     """
@@ -67,22 +67,21 @@ class MessageTraces:
     """The ways of the accepted messages of a store."""
 
     def __init__(self, context: StoreContext) -> None:
-        self._context = context
         self._db = context.db
 
     def get(self, number: int) -> MessageTrace:
-        """Return the way of an accepted message by its number; raise `NotFound`."""
+        """Return the way of an accepted message by its number; raise `NotFound` if none."""
         validate.integer("number", number, 0)
-        return self._db.read(lambda tx: _trace(tx, number))
+        return self._db.read(lambda tx: _read_trace(tx, number))
 
 
-def _trace(tx: Transaction, number: int) -> MessageTrace:
+def _read_trace(tx: Transaction, number: int) -> MessageTrace:
     row = _require(tx, number)
     message = inbox.to_item(row)
     leader: Row | None = None
     if message.gathered_into is not None:
         leader = tx.one("inbox_by_id", {"id": message.gathered_into})
-    turn = _turn(tx, (leader or row)[1])
+    turn = _read_turn(tx, (leader or row)[1])
     ahead = 0
     if message.state == "waiting":
         params = {"key": message.key, "id": message.id, "limit": _MOST_AHEAD}
@@ -92,12 +91,12 @@ def _trace(tx: Transaction, number: int) -> MessageTrace:
         answered_with=None if leader is None else inbox.to_item(leader),
         ahead=ahead,
         turn=turn,
-        calls=() if turn is None else _calls(tx, turn),
-        deliveries=() if turn is None else _deliveries(tx, turn),
+        calls=() if turn is None else _read_calls(tx, turn),
+        deliveries=() if turn is None else _read_deliveries(tx, turn),
     )
 
 
-def _turn(tx: Transaction, dedupe_key: str | None) -> TracedTurn | None:
+def _read_turn(tx: Transaction, dedupe_key: str | None) -> TracedTurn | None:
     row = None if dedupe_key is None else tx.one("trace_turn", {"arrival": dedupe_key})
     if row is None:
         return None
@@ -113,8 +112,8 @@ def _turn(tx: Transaction, dedupe_key: str | None) -> TracedTurn | None:
     )
 
 
-def _calls(tx: Transaction, turn: TracedTurn) -> tuple[TracedCall, ...]:
-    params = {**_span(turn), "turn": turn.number, "limit": _MOST_CALLS}
+def _read_calls(tx: Transaction, turn: TracedTurn) -> tuple[TracedCall, ...]:
+    params = {**_time_params(turn), "turn": turn.number, "limit": _MOST_CALLS}
     return tuple(_to_call(row) for row in tx.all("trace_calls", params))
 
 
@@ -127,12 +126,12 @@ def _to_call(row: Row) -> TracedCall:
     return TracedCall(at=from_micros(at), usage=usage)
 
 
-def _deliveries(tx: Transaction, turn: TracedTurn) -> tuple[Delivery, ...]:
-    params = {**_span(turn), "limit": _MOST_DELIVERIES}
+def _read_deliveries(tx: Transaction, turn: TracedTurn) -> tuple[Delivery, ...]:
+    params = {**_time_params(turn), "limit": _MOST_DELIVERIES}
     return tuple(to_delivery(row) for row in tx.all("trace_deliveries", params))
 
 
-def _span(turn: TracedTurn) -> dict[str, Any]:
+def _time_params(turn: TracedTurn) -> dict[str, Any]:
     return {
         "session_id": turn.session_id,
         "began_at": to_micros(turn.began_at),

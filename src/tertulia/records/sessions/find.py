@@ -25,7 +25,7 @@ PAGE_LIMIT: Final = 1000
 
 _activity_order: Callable[[SessionRow], tuple[int, int]] = attrgetter("updated_at", "ref")
 
-_FAR: Final = 2**63 - 1
+_FAR: Final = 2**63 - 1  # beyond every time and every row number
 # Current and ended sessions have an index each.
 _HALVES: Final = {"all": ("current", "ended"), "current": ("current",), "ended": ("ended",)}
 
@@ -83,7 +83,10 @@ def find_rows(
     state: State,
     phrases: list[search_terms.Phrase] | None,
 ) -> list[SessionRow]:
-    """Return a page of sessions, newest activity first."""
+    """Return the rows of a page of sessions, newest activity first.
+
+    Raise `ConfigError` if the person is a user id that several people have.
+    """
     person = filters["person"]
     resolved = None if person is None else resolve_person(tx, person, filters["platform"])
     params = {**filters, "person": resolved}

@@ -13,8 +13,8 @@ from tertulia.core.message import ASSISTANT, USER, Message, text_of, to_json
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import CurrentView, message_from_row
 
-# A turn ends with words, or with a call and its result after them.
-_LOOK_AT: Final = 4
+# How many of the newest messages are read: after the last words may come a call and its result.
+_NEWEST_MESSAGES: Final = 4
 _MAX_CHARACTERS: Final = 200
 _SPEAKERS: Final = (USER, ASSISTANT)
 
@@ -33,30 +33,34 @@ def read_last_words(tx: Transaction, session_ids: Sequence[str]) -> dict[str, La
         row[0]: CurrentView.from_row(row[1:])
         for row in tx.all("transcript_views", {"ids": to_json(list(session_ids))})
     }
-    places = {session_id: _newest_places(view) for session_id, view in views.items()}
-    wanted = [place for each in places.values() for place in each]
-    rows = tx.all("messages_at", {"places": to_json(wanted)}) if wanted else []
-    by_place = {(row[0] << 32) + row[1]: row for row in rows}
-    words: dict[str, LastWords] = {}
-    for session_id, each in places.items():
-        newest = (
-            message_from_row(by_place[place], tx)
-            for place in each
-            if place in by_place and by_place[place][3] in _SPEAKERS
+    positions = {session_id: _newest_positions(view) for session_id, view in views.items()}
+    all_positions = [position for newest in positions.values() for position in newest]
+    rows = tx.all("messages_at", {"places": to_json(all_positions)}) if all_positions else []
+    row_at = {(row[0] << 32) + row[1]: row for row in rows}
+    last_words: dict[str, LastWords] = {}
+    for session_id, newest in positions.items():
+        messages = (
+            message_from_row(row_at[position], tx)
+            for position in newest
+            if position in row_at and row_at[position][3] in _SPEAKERS
         )
-        if (spoken := _first_spoken(newest)) is not None:
-            words[session_id] = spoken
-    return words
+        if (words := _find_words(messages)) is not None:
+            last_words[session_id] = words
+    return last_words
 
 
-def _newest_places(view: CurrentView) -> list[int]:
-    """Return the places of the newest visible messages, the newest first."""
-    spans = newest_spans(view.view.spans(view.last_seq), _LOOK_AT)
-    places = [(log << 32) + seq for log, first, last in spans for seq in range(first, last + 1)]
-    return places[::-1]
+def _newest_positions(view: CurrentView) -> list[int]:
+    """Return the positions of the newest visible messages in the log, the newest first.
+
+    A position is one integer of session and sequence number: decision 0001.
+    """
+    spans = newest_spans(view.view.spans(view.last_seq), _NEWEST_MESSAGES)
+    positions = [(log << 32) + seq for log, first, last in spans for seq in range(first, last + 1)]
+    return positions[::-1]
 
 
-def _first_spoken(messages: Iterable[Message]) -> LastWords | None:
+def _find_words(messages: Iterable[Message]) -> LastWords | None:
+    """Return the words of the first message that has a text, or None."""
     for message in messages:
         if text := text_of(message.body).strip():
             return LastWords(role=message.role, text=text[:_MAX_CHARACTERS], at=message.at)

@@ -84,20 +84,21 @@ class OpenSession(NamedTuple):
         """Begin a session when none is current: at first contact, or after one was ended."""
         columns = tx.one("session_latest_ended", {"key": self.key})
         if columns is None:
-            return self._begin_row(tx), None
+            return self._insert(tx), None
         last = session_row(columns)
         return self._begin(tx, last, last.end_reason or "")
 
     def _begin(
-        self, tx: Transaction, after: SessionRow, reason: str
+        self, tx: Transaction, ended: SessionRow, reason: str
     ) -> tuple[SessionRow, Notice | None]:
-        row = self._begin_row(tx, after, reason)
-        return row, self._notice(tx, after, reason, row.id) if self.hands_out_notice else None
+        """Begin a session after one that has ended for a reason."""
+        row = self._insert(tx, ended, reason)
+        return row, self._notice(tx, ended, reason, row) if self.hands_out_notice else None
 
-    def _begin_row(
-        self, tx: Transaction, after: SessionRow | None = None, reason: str | None = None
+    def _insert(
+        self, tx: Transaction, ended: SessionRow | None = None, reason: str | None = None
     ) -> SessionRow:
-        """Insert the session.
+        """Insert the session and return its row.
 
         In a shared conversation it belongs to the chat that has its key, whoever writes first, so
         that it stays with that chat when the link ends.
@@ -108,7 +109,7 @@ class OpenSession(NamedTuple):
         if link is not None:
             person = link.shared_person
         return begin_session(
-            tx, self.context, source, self.key, self.now, after, reason=reason, person=person
+            tx, self.context, source, self.key, self.now, ended, reason=reason, person=person
         )
 
     def _pending_notice(self, tx: Transaction, current: SessionRow) -> Notice | None:
@@ -116,24 +117,22 @@ class OpenSession(NamedTuple):
         has_only_deliveries = current.last_seq > 0 and current.turns == 0
         if not self.hands_out_notice or not has_only_deliveries or current.parent_kind != "reset":
             return None
-        columns = tx.one("session_by_id", {"id": current.parent_id})
-        if columns is None:
-            return None
-        before = session_row(columns)
-        return self._notice(tx, before, before.end_reason or "", current.id)
+        ended = session_rows.get(tx, current.parent_id or "")
+        return None if ended is None else self._notice(tx, ended, ended.end_reason or "", current)
 
     def _notice(
-        self, tx: Transaction, after: SessionRow, reason: str, session_id: str
+        self, tx: Transaction, ended: SessionRow, reason: str, current: SessionRow
     ) -> Notice | None:
-        if reason not in AUTOMATIC or tx.one("notice_due", {"session": after.ref}) is None:
+        """Return the notice for a user that a policy ended the session before, if it is due."""
+        if reason not in AUTOMATIC or tx.one("notice_due", {"session": ended.ref}) is None:
             return None
-        policy = self.context.settings.policies.for_chat(after.platform, after.chat_type)
+        policy = self.context.settings.policies.for_chat(ended.platform, ended.chat_type)
         # The notice is handed out by the transaction that finds or makes the new session, and an
         # event of the old one records that. So it is handed out exactly once, even if the new
         # session is deleted or the clock steps back.
-        session_rows.record_event(tx, after.ref, self.now, "noticed", {"session": session_id})
+        session_rows.record_event(tx, ended.ref, self.now, "noticed", {"session": current.id})
         can_notify = policy.notify and registry.platform(self.source.platform).notify
-        return Notice(reason, after.turns > 0, after.id, notify=can_notify)
+        return Notice(reason, ended.turns > 0, ended.id, notify=can_notify)
 
 
 def begin_session(
@@ -185,7 +184,10 @@ def expiry_reason(
 def can_be_protected(
     context: StoreContext, row: SessionRow, now: datetime, person_zone: str | None
 ) -> bool:
-    """Return whether a running process can still protect a session: it does for a day at most."""
+    """Return whether a running process can still protect a session.
+
+    It does for at most `Settings.protection_hours` after the session should have ended.
+    """
     return expiry_reason(context, row, now - context.settings.protection, person_zone) is None
 
 

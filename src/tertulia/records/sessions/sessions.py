@@ -92,8 +92,8 @@ class Sessions:
 
     def get(self, session_id: str) -> Session | None:
         """Return that session, or None."""
-        row = self._db.read(lambda tx: tx.one("session_by_id", {"id": session_id}))
-        return None if row is None else session_row(row).session()
+        row = self._db.read(lambda tx: session_rows.get(tx, session_id))
+        return None if row is None else row.session()
 
     def require(self, session_id: str) -> Session:
         """Return that session; raise `NotFound` if there is none."""

@@ -37,10 +37,10 @@ class AccountRow(NamedTuple):
 
 
 class HistoryAccount(NamedTuple):
-    """What became of the newest rows, oldest first; `before` are how many older ones there are.
+    """A history, and the fate of each of the newest rows, oldest first.
 
-    `messages` is the history itself, `tokens` about how many it has, `summary` the summary at its
-    beginning.
+    `before` is how many older rows there are, `messages` the history, `tokens` about how many it
+    has, and `summary` the summary at its beginning.
     """
 
     rows: tuple[AccountRow, ...]
@@ -60,17 +60,17 @@ class AccountRows(NamedTuple):
 def read_account_rows(
     tx: Transaction, session_id: str, upto: int | None, limit: int
 ) -> AccountRows:
-    """Return the newest visible rows, up to a message."""
+    """Return the newest visible rows, up to a message; raise `NotFound` if it is not visible."""
     current = session_rows.current_view(tx, session_id)
     fresh, is_summed_up = spans_upto(current, upto)
     fresh_count = sum(span.size for span in fresh)
     spans = fresh
     if is_summed_up and current.after_log is not None and current.after_seq is not None:
-        old = current.view.spans(current.last_seq)
-        covered = sum(span.size for span in old) - sum(
+        visible = current.view.spans(current.last_seq)
+        covered = sum(span.size for span in visible) - sum(
             span.size for span in current.spans_after_summary()
         )
-        spans = [*oldest_spans(old, covered), *fresh]
+        spans = [*oldest_spans(visible, covered), *fresh]
     total = sum(span.size for span in spans)
     messages = read_messages(tx, newest_spans(spans, limit))
     old_count = len(messages) - fresh_count

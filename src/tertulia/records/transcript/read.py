@@ -153,7 +153,7 @@ def read_recent(
     while older and count:
         newest, older = _split(older, count)
         messages = read_messages(tx, newest, ahead) + messages
-        count = _missing(messages, budget) if older and len(messages) < _MOST_READ else 0
+        count = _count_missing(messages, budget) if older and len(messages) < _MOST_READ else 0
     if older and not _has_user_message(messages):
         # A result whose call was not read must not become the result of another call.
         messages = _last_user_message(tx, older) + list(dropwhile(_is_result, messages))
@@ -189,7 +189,7 @@ def spans_upto(current: CurrentView, upto: int | None) -> tuple[list[Span], bool
 
 
 def _to_messages(columns: list[Row], tx: Transaction) -> list[Message]:
-    """Decode many rows; calling `rows.message` for each would take as long as reading them."""
+    """Decode many rows; `rows.message_from_row` for each would take as long as reading them."""
     try:
         return [
             Message(
@@ -212,7 +212,7 @@ def _split(spans: list[Span], count: int) -> tuple[list[Span], list[Span]]:
     return newest, older
 
 
-def _missing(messages: list[Message], budget: HistoryBudget) -> int:
+def _count_missing(messages: list[Message], budget: HistoryBudget) -> int:
     """Return how many more messages to read; 0 if these surely exceed the budget."""
     visible = [
         message
@@ -235,7 +235,7 @@ def _missing(messages: list[Message], budget: HistoryBudget) -> int:
 
 
 def _size(message: Message) -> int:
-    """Return about how many characters a message has; a picture counts by its tokens."""
+    """Return about how many characters a message has; a picture counts as many as its tokens."""
     content = message.body.get("content")
     if not isinstance(content, list) or message.role != USER:
         return len(text_of(message.body))

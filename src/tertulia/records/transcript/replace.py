@@ -61,12 +61,15 @@ Part = int | Mapping[str, Any]
 
 
 def append(context: StoreContext, session_id: str, message: Mapping[str, Any]) -> None:
-    """Store a message; an unknown session id becomes a session of its own."""
+    """Store a message; for an unknown session id, make a session first.
+
+    Raise `NotFound` if the text cannot be an id, `IllegalMove` if the message is not one.
+    """
     entry = Entry(draft(message))
     now = context.clock.now()
 
     def work(tx: Transaction) -> None:
-        _adopt(tx, context, session_id, now)
+        _insert_if_unknown(tx, context, session_id, now)
         append_messages(tx, session_id, [entry], to_micros(now))
 
     context.db.write(work)
@@ -80,7 +83,7 @@ def rewrite(context: StoreContext, session_id: str, messages: Iterable[Mapping[s
     now = context.clock.now()
 
     def work(tx: Transaction) -> None:
-        _adopt(tx, context, session_id, now)
+        _insert_if_unknown(tx, context, session_id, now)
         row = session_rows.require(tx, session_id)
         stored, bodies = snapshot(tx, row)
         apply(tx, row, stored, align(bodies, new), now)
@@ -139,12 +142,22 @@ def snapshot(tx: Transaction, row: SessionRow) -> tuple[Snapshot, list[dict[str,
     offset = 0
     if current.after_log is not None:
         after = (current.after_log, current.after_seq)
-        offset = next((n for n, p in enumerate(positions, 1) if (p.log, p.seq) == after), 0)
+        offset = next(
+            (
+                count
+                for count, position in enumerate(positions, 1)
+                if (position.log, position.seq) == after
+            ),
+            0,
+        )
     return Snapshot(positions, offset), [message.body for message in messages]
 
 
 def check_messages(messages: Iterable[object]) -> None:
-    """Raise unless all are messages; an int would be mistaken for the index of a stored one."""
+    """Raise `IllegalMove` unless all are messages.
+
+    An integer would be mistaken for the index of a stored message.
+    """
     for message in messages:
         if not isinstance(message, dict | Mapping):
             draft(message)  # type: ignore[arg-type]  # raises with the reason
@@ -184,7 +197,7 @@ def apply(
     ]
     if entries:
         append_messages(tx, row.id, entries, micros, is_activity=False)
-    applied = Snapshot(positions, _offset(stored, positions, offset))
+    applied = Snapshot(positions, _new_offset(stored, positions, offset))
     is_extended = positions[: len(stored.positions)] == stored.positions
     if not is_extended or applied.offset != stored.offset:
         _add_revision(tx, current, applied, len(entries), micros)
@@ -209,12 +222,15 @@ def _positions(stored: Snapshot, parts: Sequence[Part], current: CurrentView) ->
     return positions
 
 
-def _offset(stored: Snapshot, positions: Sequence[LogPosition], offset: int) -> int:
-    """Return the number of consolidated messages; a visible one is never taken back."""
+def _new_offset(stored: Snapshot, positions: Sequence[LogPosition], offset: int) -> int:
+    """Return the number of consolidated messages.
+
+    It never falls below the stored one while its last message is visible.
+    """
     stored_offset = 0
     if stored.offset:
         last = stored.positions[stored.offset - 1]
-        stored_offset = next((n for n, position in enumerate(positions, 1) if position == last), 0)
+        stored_offset = positions.index(last) + 1 if last in positions else 0
     return max(stored_offset, min(offset, len(positions)))
 
 
@@ -249,9 +265,14 @@ def _spans(positions: Iterable[LogPosition]) -> list[Span]:
     return spans
 
 
-def _adopt(tx: Transaction, context: StoreContext, session_id: str, now: datetime) -> None:
-    """Insert a session for an unknown id: one that has ended and belongs to no chat."""
-    if tx.one("session_by_id", {"id": session_id}) is not None:
+def _insert_if_unknown(
+    tx: Transaction, context: StoreContext, session_id: str, now: datetime
+) -> None:
+    """Insert a session for an unknown id: one that has ended and belongs to no chat.
+
+    Raise `NotFound` if the text cannot be an id.
+    """
+    if session_rows.get(tx, session_id) is not None:
         return
     if not session_id or storable(session_id) != session_id:
         raise NotFound(f"Invalid session id {session_id!r}.", hint="Give the id of a session.")

@@ -1,6 +1,6 @@
 """Windows of a transcript: some of its messages, and how many stand before and after them.
 
-What a window costs depends on its length and on how often the transcript was changed, not on the
+The cost of a window depends on its length and on how often the transcript was changed, not on the
 length of the conversation.
 """
 
@@ -129,7 +129,7 @@ def _to_change(row: Row, base: Row | None, current: CurrentView) -> RevisionChan
     start_seq = row[4]
     new = parse_view(row[1]).spans(start_seq)
     old = [] if base is None else parse_view(base[1]).spans(min(base[5] or start_seq, start_seq))
-    common = _common(old, new)
+    common = _count_common(old, new)
     return RevisionChange(
         number=revision.number,
         made_by=revision.made_by,
@@ -143,17 +143,18 @@ def _to_change(row: Row, base: Row | None, current: CurrentView) -> RevisionChan
     )
 
 
-def _common(first: list[Span], second: list[Span]) -> int:
+def _count_common(old: list[Span], new: list[Span]) -> int:
     """Return how many messages two lists of spans share."""
     return sum(
-        max(0, min(one.last, other.last) - max(one.first, other.first) + 1)
-        for one in first
-        for other in second
-        if one.log == other.log
+        max(0, min(span.last, other.last) - max(span.first, other.first) + 1)
+        for span in old
+        for other in new
+        if span.log == other.log
     )
 
 
 def _index(spans: list[Span], seq: int) -> int:
+    """Return how many messages stand before a message; raise `NotFound` if it is not visible."""
     try:
         return index_of(spans, seq)
     except LookupError:

@@ -60,7 +60,7 @@ class SessionHeld(Exception):
 
 
 class _EarlierTurn(NamedTuple):
-    """The turn that a message had before: the columns of `turn_by_arrival`, in their order."""
+    """The turn that a message had before: the columns of `turn_by_dedupe_key`, in their order."""
 
     ref: int
     number: int
