@@ -80,6 +80,14 @@ def test_no_text_of_a_model_gets_into_the_header(subject: str, text: str) -> Non
     }  # fmt: skip
 
 
+def test_text_that_is_no_text_is_sent_without_it() -> None:
+    """A model can write half of a character, and marks that steer a terminal."""
+    message = composed("a \ud83d b \x1b[31m c\x00", subject="\ud83d \x1b[31m")
+    body = message.get_body(("plain",))
+    assert body is not None
+    assert body.get_content().strip() == "a ? b [31m c\ufffd"
+
+
 def test_header_in_a_subject_stays_in_the_subject() -> None:
     message = composed(subject="hola\r\nBcc: eve@evil.example")
     assert message["Bcc"] is None

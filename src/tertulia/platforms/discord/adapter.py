@@ -22,12 +22,24 @@ from tertulia.errors import (
     RateLimited,
     Refused,
 )
-from tertulia.platforms.base import Adapter, MenuEntry, Outgoing, Receive, StreamUpdate
+from tertulia.platforms.base import (
+    MALFORMED,
+    Adapter,
+    MenuEntry,
+    Outgoing,
+    Receive,
+    StreamUpdate,
+)
 from tertulia.platforms.discord import gateway_events
 from tertulia.platforms.discord.discord_markdown import format_text, render
 from tertulia.platforms.discord.event_listener import EventListener, ask_until_answered
 from tertulia.platforms.discord.gateway_events import DiscordBot
-from tertulia.platforms.discord.rest_api import MessageGone, ReferenceRefused, RestApi
+from tertulia.platforms.discord.rest_api import (
+    MessageGone,
+    ReferenceRefused,
+    RestApi,
+    unreadable,
+)
 from tertulia.platforms.discord.slash_commands import SlashCommands
 from tertulia.platforms.discord.socket_session import (
     DIRECT_MESSAGES,
@@ -116,13 +128,13 @@ class DiscordAdapter(Adapter):
 
     async def _own_bot(self) -> DiscordBot:
         if self._bot is None:
-            user = await self._api.ask("GET", "/users/@me")
-            application = await self._api.ask("GET", "/applications/@me")
+            user = await self._api.ask_object("GET", "/users/@me")
+            application = await self._api.ask_object("GET", "/applications/@me")
             try:
                 self._bot = DiscordBot(
                     str(user["id"]), str(user["username"]), str(application["id"])
                 )
-            except (KeyError, TypeError):
+            except KeyError:
                 raise PlatformUnavailable(
                     "Discord did not say which bot this is.", hint="Check base_url."
                 ) from None
@@ -131,8 +143,9 @@ class DiscordAdapter(Adapter):
     async def identify(self) -> str:
         """Ask Discord which bot this is, and whether it may read messages."""
         bot = await self._own_bot()
-        application = await self._api.ask("GET", "/applications/@me")
-        if self._reads_all and not int(application.get("flags") or 0) & _CONTENT_FLAGS:
+        flags = (await self._api.ask_object("GET", "/applications/@me")).get("flags")
+        may_read = isinstance(flags, int) and flags & _CONTENT_FLAGS
+        if self._reads_all and not may_read:
             raise AccountProblem(
                 f"{bot.name} may not read the content of messages.",
                 hint="Switch the Message Content Intent on in the Developer Portal, under Bot;"
@@ -226,8 +239,11 @@ class DiscordAdapter(Adapter):
         """Return the channel of the private chat with a person; opening it twice gives the same."""
         if person_id not in self._private_chats:
             body = {"recipient_id": person_id}
-            answer = await self._api.ask("POST", "/users/@me/channels", body)
-            _remember(self._private_chats, person_id, str(answer["id"]))
+            answer = await self._api.ask_object("POST", "/users/@me/channels", body)
+            channel_id = answer.get("id")
+            if not isinstance(channel_id, str):
+                raise unreadable()
+            _remember(self._private_chats, person_id, channel_id)
         return self._private_chats[person_id]
 
     # -- show
@@ -339,10 +355,14 @@ class DiscordAdapter(Adapter):
             raise Refused("This is no file of Discord.", hint="It may be gone.")
         channel_id, message_id, attachment_id = parts
         try:
-            message = await self._api.ask("GET", f"/channels/{channel_id}/messages/{message_id}")
+            path = f"/channels/{channel_id}/messages/{message_id}"
+            message = await self._api.ask_object("GET", path)
         except MessageGone as problem:
             raise Refused(problem.message, hint="The message was deleted.") from None
-        url = gateway_events.file_url(message, attachment_id)
+        try:
+            url = gateway_events.file_url(message, attachment_id)
+        except MALFORMED:
+            url = None
         if url is None:
             raise Refused("Discord has no link to this file.", hint="It may be gone.")
         async for piece in self._api.download(url):

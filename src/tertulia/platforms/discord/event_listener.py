@@ -32,7 +32,7 @@ from tertulia.platforms.base import MALFORMED, Changed, Passed, Receive, Update
 from tertulia.platforms.discord import gateway_events
 from tertulia.platforms.discord.cursor_position import Position
 from tertulia.platforms.discord.gateway_events import Channel, ChatContext, DiscordBot
-from tertulia.platforms.discord.rest_api import RestApi
+from tertulia.platforms.discord.rest_api import RestApi, unreadable
 from tertulia.platforms.discord.slash_commands import SlashCommands
 from tertulia.platforms.discord.socket_session import (
     ConnectionEnded,
@@ -144,14 +144,15 @@ class EventListener:
 
     async def _address(self) -> str:
         """Return the address for a new session; wait if there were too many sessions today."""
-        answer = await self._api.ask("GET", "/gateway/bot")
+        answer = await self._api.ask_object("GET", "/gateway/bot")
         try:
             limit = answer["session_start_limit"]
-            url, left, pause = str(answer["url"]), limit["remaining"], limit["reset_after"] / 1000
-        except (KeyError, TypeError) as problem:
+            url, left = str(answer["url"]), int(limit["remaining"])
+            pause = float(limit["reset_after"]) / 1000
+        except MALFORMED:
             raise PlatformUnavailable(
                 "Discord did not say where its gateway is.", hint="Check base_url."
-            ) from problem
+            ) from None
         if left < 1:
             # One session more would make Discord reset the token.
             raise RateLimited(
@@ -356,7 +357,7 @@ class EventListener:
         try:
             data = await self._ask_until_answered(f"/channels/{channel_id}")
             return self._remember_channel({"guild_id": guild_id, **data})
-        except Refused:
+        except (Refused, *MALFORMED):  # its messages are read all the same
             return Channel(id=channel_id, type=0, guild_id=guild_id)
 
     def _remember_channel(self, data: Any) -> Channel:
@@ -387,9 +388,7 @@ class EventListener:
             if field is not None and isinstance(answer, dict):
                 answer = answer.get(field)
             if not isinstance(answer, list):
-                raise PlatformUnavailable(
-                    "Discord gave an answer that cannot be read.", hint="It is tried again."
-                )
+                raise unreadable()
             return answer
 
         return await ask_until_answered(ask)

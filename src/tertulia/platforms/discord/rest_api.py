@@ -98,6 +98,13 @@ class RestApi(HttpApi):
             message = problem.message
         raise PlatformUnavailable(message, hint="It is tried again.")
 
+    async def ask_object(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+        """Call as `ask` does; raise `PlatformUnavailable` if the answer is no object."""
+        answer = await self.ask(method, path, body)
+        if not isinstance(answer, dict):
+            raise unreadable()
+        return answer
+
     async def send(
         self, method: str, path: str, body: Mapping[str, Any], *, file: File | None = None
     ) -> Any:
@@ -185,6 +192,13 @@ class RestApi(HttpApi):
                 )
             await asyncio.sleep(pause)
         self._buckets.take(route, time.monotonic())
+
+
+def unreadable() -> PlatformUnavailable:
+    """Return the error of an answer whose form is not that of the API."""
+    return PlatformUnavailable(
+        "Discord gave an answer that cannot be read.", hint="It is tried again."
+    )
 
 
 def import_library() -> Any:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from tertulia.errors import OutcomeUnknown, PlatformError
 from tertulia.platforms.base import MenuEntry, Outgoing
-from tertulia.platforms.discord.rest_api import RestApi
+from tertulia.platforms.discord.rest_api import RestApi, unreadable
 
 log = logging.getLogger("tertulia.platforms")
 
@@ -128,8 +128,10 @@ class SlashCommands:
         return next((command for command in commands if command.delivery is None), None)
 
     async def _application(self) -> str:
-        answer = await self._api.ask("GET", "/applications/@me")
-        return str(answer["id"])
+        application = (await self._api.ask_object("GET", "/applications/@me")).get("id")
+        if not isinstance(application, str):
+            raise unreadable()
+        return application
 
     def is_command(self, message_id: str | None) -> bool:
         """Return whether a message id is that of a command that waits."""
@@ -140,9 +142,17 @@ class SlashCommands:
         menu = [_definition(entry) for entry in entries if _NAME.fullmatch(entry.name)][:100]
         path = f"/applications/{application}/commands"
         current = await self._api.ask("GET", path)
-        before = {(item.get("name"), item.get("description")) for item in current}
-        if before != {(item["name"], item["description"]) for item in menu}:
+        items = current if isinstance(current, list) else []
+        before = [_shown_entry(item) for item in items]
+        after = [_shown_entry(item) for item in menu]
+        if sorted(before) != sorted(after):
             await self._api.ask("PUT", path, menu)
+
+
+def _shown_entry(item: Any) -> tuple[str, str]:
+    """Return what people see of a command in the menu."""
+    fields = item if isinstance(item, dict) else {}
+    return str(fields.get("name")), str(fields.get("description"))
 
 
 def _definition(entry: MenuEntry) -> dict[str, Any]:

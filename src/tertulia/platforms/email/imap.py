@@ -19,6 +19,7 @@ from tertulia.platforms.email.wire import REPLY_SECONDS, MailConnection, Wire
 MAX_LITERAL: Final = 8 * 2**20
 # Replies to one command; a server that sends more than this is broken.
 _MAX_REPLIES: Final = 200_000
+_UID = re.compile(r"[0-9]{1,10}")
 _EXISTS = re.compile(rb"\* \d+ EXISTS", re.I)
 _LITERAL = re.compile(rb"\{(\d{1,10})\+?\}\r?\n\Z")
 _STATUS = re.compile(rb"(OK|NO|BAD|BYE|PREAUTH)(?: \[([A-Z-]+)(?: ([^\]]*))?\])?", re.I)
@@ -141,7 +142,7 @@ class ImapConnection(MailConnection):
         replies = await self.command(f"SELECT {quoted(encode_folder(folder))}", name="SELECT")
         codes = {}
         for reply in replies:
-            if match := re.search(rb"\[(UIDVALIDITY|UIDNEXT) (\d+)\]", reply.line, re.I):
+            if match := re.search(rb"\[(UIDVALIDITY|UIDNEXT) (\d{1,10})\]", reply.line, re.I):
                 codes[match[1].upper()] = int(match[2])
         next_uid = codes.get(b"UIDNEXT")
         if next_uid is None:
@@ -154,7 +155,7 @@ class ImapConnection(MailConnection):
         uids: set[int] = set()
         for reply in await self.command(f"UID SEARCH {criteria}", name="SEARCH"):
             if reply.tokens[:1] == ["SEARCH"]:
-                uids.update(int(token) for token in reply.tokens[1:] if str(token).isdigit())
+                uids.update(map(int, filter(_UID.fullmatch, map(str, reply.tokens[1:]))))
         return sorted(uids)
 
     async def fetch(self, uid: int, items: Sequence[str]) -> dict[str, Any] | None:

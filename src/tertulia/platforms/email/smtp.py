@@ -29,6 +29,8 @@ _ACCEPT_SECONDS: Final = 300.0
 _DEFERRED_SECONDS: Final = 300.0
 _CLIENT_NAME: Final = "localhost"
 _CHUNK: Final = 65536
+_CODE = re.compile(r"[2-5][0-9]{2}")
+_SIZE = re.compile(r"[0-9]{1,18}")
 _ENHANCED = re.compile(r"([245]\.\d{1,3}\.\d{1,3})\b")
 # A line of a mail that begins with a dot gets another one.
 _DOTS = re.compile(rb"^\.", re.M)
@@ -152,7 +154,7 @@ class SmtpConnection(MailConnection):
 
     def _check_size(self, size: int) -> None:
         limit = self._extensions.get("SIZE", "")
-        if limit.isdigit() and 0 < int(limit) < size:
+        if _SIZE.fullmatch(limit) and 0 < int(limit) < size:
             raise TooLarge(
                 f"The SMTP server takes mails of at most {int(limit):,} bytes.", hint="Send less."
             )
@@ -182,7 +184,7 @@ class SmtpConnection(MailConnection):
         while True:
             raw = await (self._wire.read_line(seconds) if seconds else self._wire.read_line())
             line = raw.decode("utf-8", "replace").rstrip("\r\n")
-            if not line[:3].isdigit() or len(lines) > 1000:
+            if not _CODE.match(line) or len(lines) > 1000:
                 raise PlatformUnavailable(
                     "The server does not answer as an SMTP server does.",
                     hint="Check the host and the port of smtp_url.",

@@ -25,6 +25,7 @@ _MAX_PARTS: Final = 200
 _SIGNATURES: Final = frozenset({
     "application/pgp-signature", "application/pkcs7-signature", "application/x-pkcs7-signature",
 })  # fmt: skip
+_DIGITS = re.compile(r"[0-9]{1,18}")
 _NOT_BASE64 = re.compile(rb"[^A-Za-z0-9+/]")
 
 
@@ -161,7 +162,7 @@ def _pairs(value: object) -> dict[str, str]:
     for name, raw in zip(value[::2], value[1::2], strict=False):
         key, text = _text(name).lower(), _text(raw)
         base, star, number = key.partition("*")
-        if star and (digits := number.rstrip("*")).isdigit():
+        if star and _DIGITS.fullmatch(digits := number.rstrip("*")):
             pieces.setdefault(base, {})[int(digits)] = text
         elif star:
             pairs[base] = _decode_2231(text)
@@ -190,7 +191,7 @@ def _text(value: object) -> str:
 
 def _number(value: object) -> int:
     text = _text(value)
-    return int(text) if text.isdigit() else 0
+    return int(text) if _DIGITS.fullmatch(text) else 0
 
 
 # -- decoding

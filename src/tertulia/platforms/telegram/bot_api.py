@@ -56,6 +56,7 @@ _REASONS: Final = {
     "too large": "it is too large",
     "not modified": "the message has this text already",
     "text is empty": "the text is empty",
+    "to edit not found": "the message is gone",
     "replied not found": "the message it replies to is gone",
     "entit": "the formatting is not accepted",
     "method not found": "the server does not know this method",

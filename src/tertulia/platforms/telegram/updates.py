@@ -12,7 +12,8 @@ import msgspec
 
 from tertulia.core.media import Media
 from tertulia.core.source import Source
-from tertulia.platforms.base import Changed, Incoming, Pressed
+from tertulia.errors import PlatformUnavailable
+from tertulia.platforms.base import MALFORMED, Changed, Incoming, Pressed
 
 # The kinds of updates that are asked for. They are always named: the last list stays in force.
 ALLOWED_UPDATES: Final = (
@@ -50,9 +51,14 @@ class Bot(msgspec.Struct, frozen=True):
     name: str
 
 
-def read_bot(answer: Mapping[str, Any]) -> Bot:
-    """Return the bot that `getMe` describes."""
-    return Bot(int(answer["id"]), str(answer.get("username", "")), _name(answer) or "")
+def read_bot(answer: Any) -> Bot:
+    """Return the bot that `getMe` describes; raise `PlatformUnavailable` if it describes none."""
+    try:
+        return Bot(int(answer["id"]), str(answer.get("username", "")), _name(answer) or "")
+    except MALFORMED:
+        raise PlatformUnavailable(
+            "Telegram did not say which bot this is.", hint="Check base_url."
+        ) from None
 
 
 def read_update(
