@@ -24,7 +24,7 @@ from tertulia.platforms.base import Incoming, Outgoing, Update
 from tertulia.platforms.email import adapter as adapter_module
 from tertulia.platforms.email import smtp as smtp_module
 from tertulia.platforms.email.imap import CommandRefused, ImapConnection
-from tertulia.platforms.email.wire import MailServerAddress
+from tertulia.platforms.email.wire import MailServerAddress, Wire
 from tests.platforms.email.mail_gateway import Listener, listen, new_adapter
 from tests.servers.mail import ANA, MailServers, new_mail
 
@@ -287,6 +287,48 @@ def test_imap_server_that_says_anything_is_no_bug(
             url = f"imap://127.0.0.1:{port}"
             with suppress(PlatformError):
                 await new_adapter(mail, mail.add_mailbox(), imap_url=url).identify()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("lines", "error", "text"),
+    [
+        ((*IMAP_LOGIN[:2], b"T2 NO [UNAVAILABLE] later\r\n"), PlatformUnavailable, "now"),
+        ((*IMAP_LOGIN[:2], b"T2 NO [LIMIT] later\r\n"), PlatformUnavailable, "now"),
+        ((*IMAP_LOGIN[:2], b"T2 NO no\r\n"), AccountProblem, "password"),
+        ((*IMAP_LOGIN, b"T4 NO [INUSE] later\r\n"), PlatformUnavailable, "now (INUSE)"),
+        ((*IMAP_LOGIN, b"T4 NO [NONEXISTENT] gone\r\n"), AccountProblem, "SELECT"),
+        ((*IMAP_LOGIN, b"* BYE restarting\r\n", b""), PlatformUnavailable, "closed the conn"),
+        ((*IMAP_LOGIN[:2], b"* BYE restarting\r\n", b""), PlatformUnavailable, "closed the conn"),
+    ],
+)
+def test_refusals_of_the_imap_server_are_told_apart(
+    mail: MailServers, lines: Sequence[bytes], error: type[PlatformError], text: str
+) -> None:
+    """What is over in a while does not pause the account, and a goodbye is not waited out."""
+
+    async def run() -> None:
+        async with scripted_server(*lines) as port, asyncio.timeout(60):
+            url = f"imap://127.0.0.1:{port}"
+            with pytest.raises(error) as caught:
+                await new_adapter(mail, mail.add_mailbox(), imap_url=url).identify()
+            assert type(caught.value) is error
+            assert text in caught.value.message
+
+    asyncio.run(run())
+
+
+def test_goodbye_while_waiting_for_mails_ends_the_connection() -> None:
+    lines = (b"", b"+ idling\r\n* BYE restarting\r\n", b"")
+
+    async def run() -> None:
+        async with scripted_server(*lines) as port, asyncio.timeout(60):
+            wire = await Wire.open(MailServerAddress("imap", "127.0.0.1", port, False))
+            imap = ImapConnection(wire)
+            with pytest.raises(PlatformUnavailable, match="closed the connection"):
+                await imap.idle(600)
+            imap.close()
 
     asyncio.run(run())
 

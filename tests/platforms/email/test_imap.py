@@ -86,6 +86,13 @@ def test_server_that_sends_without_end_is_left(lines: Iterable[bytes]) -> None:
         asyncio.run(ImapConnection(wire).command("NOOP"))
 
 
+def test_news_about_another_mail_are_no_answer() -> None:
+    """A server reports changes of other mails together with the one that was asked for."""
+    lines = (b"* 3 FETCH (UID 9 FLAGS ())\r\n", b"* 2 FETCH (UID 7 FLAGS (x))\r\n", b"T1 OK\r\n")
+    wire: Any = _ScriptedWire(lines)
+    assert asyncio.run(ImapConnection(wire).fetch(7, ["FLAGS"])) == {"UID": "7", "FLAGS": ["x"]}
+
+
 @pytest.mark.parametrize("moment", ["before", "at the beginning", "while it waits"])
 def test_mail_is_noticed_whenever_the_server_reports_it(moment: str) -> None:
     """It reports a mail once: with the answer to another command, or with the first of IDLE."""
