@@ -78,7 +78,7 @@ def test_doctor_changes_nothing(cli: CommandLine, demo: Demo) -> None:
 def test_missing_store_is_a_warning(tmp_path: Path) -> None:
     found = findings(CommandLine(str(tmp_path / "none" / "talk.db")))
     assert found["store"]["state"] == "warning"
-    assert found["store"]["advice"] == "Create it with: tertulia store migrate"
+    assert found["store"]["advice"] == "It is made when you first talk: tertulia chat"
     assert "disk" in found
     assert not (tmp_path / "none").exists()
 

@@ -76,3 +76,10 @@ def test_greeting_of_an_empty_conversation_shows_no_id(tmp_path: Path) -> None:
         store.sessions.rename(session.id, "Garden")
         rows = [row_text(row) for row in greeting_rows(store, Config(), 90)]
         assert rows[-2] == 'Continuing "Garden" (0 messages, just now)'
+
+
+def test_greeting_names_the_platforms_that_are_served(tmp_path: Path) -> None:
+    with open_store(tmp_path / "talk.db", settings=Settings(zone="UTC")) as store:
+        rows = greeting_rows(store, Config(), 90, ["telegram", "telegram", "slack"])
+    texts = [row_text(row) for row in rows]
+    assert "Serving telegram, slack, and this terminal. State: tertulia platforms list" in texts

@@ -122,3 +122,53 @@ def test_questions_are_not_broken_inside_of_words(
     menu = rows[: rows.index("Agent [parrot]: openai")]
     assert all(len(row) <= columns for row in menu)
     assert {"parrot", "openai", "anthropic", "command", "http"} <= set(" ".join(menu).split())
+
+
+CONFIG = """\
+# mine
+routes = []
+
+[store]
+zone = "UTC"  # here
+
+[agent]
+kind = "parrot"
+# a note on the agent
+
+[agent.retry]
+tries = 2
+
+[platforms.telegram]
+token = "1:x"
+"""
+
+
+def test_new_agent_leaves_the_rest_of_the_file() -> None:
+    assert CliRunner().invoke(ask, input="parrot\n").exit_code == 0
+    path = Path(locations.default_config_path())
+    path.write_text(CONFIG, "utf-8")
+    result = CliRunner().invoke(ask, input="y\nopenai\nmy-model\n\nMY_KEY\n")
+    assert result.exit_code == 0, result.output
+    text = path.read_text("utf-8")
+    agent = {"kind": "openai", "model": "my-model", "api_key_env": "MY_KEY"}
+    assert tomllib.loads(text) == {**tomllib.loads(CONFIG), "agent": agent}
+    assert text.startswith('# mine\nroutes = []\n\n[store]\nzone = "UTC"  # here\n')
+
+
+def test_missing_agent_is_added() -> None:
+    changed = wizard.with_agent('[store]\nzone = "UTC"\n', {"kind": "parrot"}, "x.toml")
+    assert tomllib.loads(changed) == {"store": {"zone": "UTC"}, "agent": {"kind": "parrot"}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "agent = { kind = 'parrot' }\n",  # not in a form that can be replaced
+        "[agent]\ninstructions = '''\n[store]\n'''\n",
+        "[agent\n",
+    ],
+)
+def test_agent_that_cannot_be_replaced_is_an_error(text: str) -> None:
+    with pytest.raises(ConfigError) as problem:
+        wizard.with_agent(text, {"kind": "parrot"}, "x.toml")
+    assert problem.value.hint

@@ -167,7 +167,10 @@ def _store(location: str) -> Iterator[Finding]:
         return
     if is_missing:
         yield Finding(
-            "store", "warning", f"there is none at {path}", "Create it with: tertulia store migrate"
+            "store",
+            "warning",
+            f"there is none at {path}",
+            "It is made when you first talk: tertulia chat",
         )
     else:
         yield Finding("store", "ok", path)
@@ -184,7 +187,7 @@ def _server(location: str) -> Iterator[Finding]:
         return
     yield Finding("PostgreSQL", "ok", f"{inspection.server}")
     if not inspection.applied:
-        advice = "Create it with: tertulia store migrate"
+        advice = "It is made when you first talk: tertulia chat"
         yield Finding("store", "warning", f"there is none in {public_name(location)}", advice)
         return
     yield Finding("store", "ok", public_name(location))

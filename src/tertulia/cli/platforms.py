@@ -131,6 +131,8 @@ def add(options: CommandOptions, name: str, account: str) -> None:
         return
     output.print_text(options, f"Connected: {identity}. Written to {path}.")
     next_steps = with_program_name(definition.pairing or _PAIRING)
+    if next_steps.endswith("pair approve CODE"):
+        next_steps += " --role owner"  # whoever connects an account owns it
     output.print_text(options, _wrap(next_steps))
 
 

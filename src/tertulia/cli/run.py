@@ -63,7 +63,8 @@ async def _run(
         if serves_terminal:
             terminal = terminal_chat.terminal_adapter(config, store, is_plain=is_plain)
             adapters.append(terminal)
-            await terminal_chat.print_greeting(store, config, is_plain=is_plain)
+            served = [adapter.name for adapter in adapters[:-1]]
+            await terminal_chat.print_greeting(store, config, is_plain=is_plain, served=served)
         await serve.serve_gateway(options, config, store, agents, adapters, terminal, http=http)
         if terminal is not None:
             terminal_chat.print_farewell(store)

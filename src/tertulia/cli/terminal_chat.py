@@ -7,7 +7,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
@@ -73,8 +73,13 @@ def terminal_adapter(
     return terminal
 
 
-async def print_greeting(store: aio.Store, config: Config, *, is_plain: bool = False) -> None:
-    """Print which agent answers, where it is stored, and the last exchange, on a terminal."""
+async def print_greeting(
+    store: aio.Store, config: Config, *, is_plain: bool = False, served: Sequence[str] = ()
+) -> None:
+    """Print which agent answers, where it is stored, and the last exchange, on a terminal.
+
+    `served` are the names of the platforms that this program serves besides the terminal.
+    """
     if not sys.stdin.isatty():
         return
     from tertulia.platforms.terminal.theme import terminal_theme
@@ -85,12 +90,14 @@ async def print_greeting(store: aio.Store, config: Config, *, is_plain: bool = F
     is_plain |= os.environ.get("TERM") == "dumb"
     is_plain |= isinstance(section, LocalSettings) and section.plain
     await store.nodes.forget_ended()  # so that it is known what is unanswered
-    for row in await asyncio.to_thread(greeting_rows, store.sync, config, width):
+    for row in await asyncio.to_thread(greeting_rows, store.sync, config, width, served):
         sys.stdout.write(f"{row_text(row) if is_plain else theme.escape(row)}\n")
     sys.stdout.flush()
 
 
-def greeting_rows(store: Store, config: Config, width: int) -> list[Row]:
+def greeting_rows(
+    store: Store, config: Config, width: int, served: Sequence[str] = ()
+) -> list[Row]:
     """Return what stands above the first prompt, with an empty row at the end."""
     name, location = _agent_name(config.main_agent), _short_location(store)
     head = (Segment("bold", "Tertulia"), Segment("", f" · {name} · {location}"))
@@ -101,6 +108,10 @@ def greeting_rows(store: Store, config: Config, width: int) -> list[Row]:
         rows = [*wrap(head, width), *wrap([Segment("dim", _FIRST_KEYS)], width)]
     if config.main_agent.kind == "parrot":
         rows += wrap([Segment("notice", f"{_PARROT} {program_name()} config init")], width)
+    if served:
+        names = ", ".join(dict.fromkeys(served))
+        text = f"Serving {names}, and this terminal. State: {program_name()} platforms list"
+        rows += wrap([Segment("", text)], width)
     rows += _describe_conversation(store, width)
     rows += _describe_waiting(store, width)
     return [*rows, ()]

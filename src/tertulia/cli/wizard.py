@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import tempfile
+import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -58,14 +59,17 @@ _REST = """
 def create_config(options: CommandOptions, *, is_forced: bool = False) -> dict[str, object]:
     """Ask who answers, write the configuration file and return its section [agent].
 
-    If there is one and `is_forced` is false, ask first whether to replace it; raise ConfigError if
-    it is to stay.
+    If there is one and `is_forced` is false, ask first whether to replace its agent; everything
+    else in it stays. Raise ConfigError if it is to stay as it is.
     """
     path = locations.config_path(options)
+    before: str | None = None
     if os.path.exists(path) and not is_forced:
-        if not output.ask_yes_no(f"There is already a configuration at {path}. Replace it?"):
+        question = f"There is already a configuration at {path}. Replace its agent?"
+        if not output.ask_yes_no(f"{question} The rest stays."):
             raise _exists_error(path)
-        is_forced = True
+        with open(path, encoding="utf-8") as file:
+            before = file.read()
     _require_writable(path)
     choices = click.HelpFormatter(width=min(shutil.get_terminal_size().columns, 100))
     with choices.indentation():
@@ -75,9 +79,43 @@ def create_config(options: CommandOptions, *, is_forced: bool = False) -> dict[s
         "Agent", type=click.Choice(list(AGENT_KINDS)), default="parrot", show_choices=False
     )
     agent = _ask_agent(kind)
-    write_config(path, config_text(agent), is_forced=is_forced)
+    text = config_text(agent) if before is None else with_agent(before, agent, path)
+    write_config(path, text, is_forced=is_forced or before is not None)
     output.print_text(options, f"Written to {path}.")
     return agent
+
+
+def with_agent(text: str, agent: Mapping[str, object], path: str) -> str:
+    """Return the text of a configuration file with another section [agent].
+
+    Raise ConfigError if the rest would not stay as it is.
+    """
+    section = "\n".join(["[agent]", *_key_lines(agent), ""])
+    lines: list[str] = []
+    is_agent = is_written = False
+    for line in text.splitlines():
+        header = re.match(r"\s*\[+\s*([\w.\"'-]+)", line)
+        if header is not None:
+            is_agent = header[1].split(".")[0].strip("\"'") == "agent"
+            if is_agent and not is_written:
+                lines.append(section)
+                is_written = True
+        if not is_agent:
+            lines.append(line)
+    result = "\n".join([*lines, *([] if is_written else ["", section]), ""])
+    try:
+        before, after = tomllib.loads(text), tomllib.loads(result)
+    except tomllib.TOMLDecodeError as problem:
+        raise ConfigError(
+            f"{path} is not valid TOML: {problem}.", hint="Correct it first."
+        ) from None
+    if {**before, "agent": dict(agent)} != after:
+        raise ConfigError(
+            f"The section [agent] of {path} cannot be replaced here.",
+            hint=f"Write it by hand:\n{section}",
+            field="agent",
+        )
+    return result
 
 
 def next_step(agent: Mapping[str, object]) -> str:
@@ -158,8 +196,11 @@ def config_text(agent: dict[str, object]) -> str:
 
     Values are written as JSON: a JSON string or list of strings is also TOML.
     """
-    lines = [f"{name} = {json.dumps(value)}" for name, value in agent.items()]
-    return "\n".join([_HEAD, "[agent]", *lines, *_agent_examples(agent), _REST])
+    return "\n".join([_HEAD, "[agent]", *_key_lines(agent), *_agent_examples(agent), _REST])
+
+
+def _key_lines(section: Mapping[str, object]) -> list[str]:
+    return [f"{name} = {json.dumps(value)}" for name, value in section.items()]
 
 
 def write_config(path: str, text: str, *, is_forced: bool = False) -> None:
