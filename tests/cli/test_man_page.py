@@ -83,3 +83,5 @@ def test_shell_completes_a_command(shell: str, program: str, tmp_path: Path) -> 
         check=False,
     )
     assert "sessions" in done.stdout.split(), done.stderr
+    if shell == "fish":
+        assert "List, show, search and change sessions." in done.stdout

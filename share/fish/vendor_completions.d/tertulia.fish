@@ -2,7 +2,7 @@ function _tertulia_completion;
     set -l response (env _TERTULIA_COMPLETE=fish_complete COMP_WORDS=(commandline -cp) COMP_CWORD=(commandline -t) tertulia);
 
     for completion in $response;
-        set -l metadata (string split "," $completion);
+        set -l metadata (string split -m1 "," $completion);
 
         if test $metadata[1] = "dir";
             __fish_complete_directories $metadata[2];

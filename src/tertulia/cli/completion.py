@@ -26,7 +26,9 @@ def completion(shell: str) -> None:
     root = click.get_current_context().find_root()
     completer = completion_class(root.command, {}, "tertulia", "_TERTULIA_COMPLETE")
     # Not `source()`: it runs bash to find its version.
-    click.echo(completer.source_template % completer.source_vars())
+    script = completer.source_template % completer.source_vars()
+    # click's script for fish cuts a description at its first comma.
+    click.echo(script.replace('string split "," $completion', 'string split -m1 "," $completion'))
 
 
 def session_ids(
