@@ -43,7 +43,7 @@ def write_commands() -> str:
     """Return the table of the chat commands."""
     rows = [
         [f"`{command.usage.replace('|', chr(92) + '|')}`", *_marks(command.role),
-         _NOTES.get(command.name, "")]
+         _NOTES.get(command.name, "–")]
         for command in commands.TABLE
     ]  # fmt: skip
     return _table(["command", *ROLES, "besides"], rows)
@@ -53,7 +53,7 @@ def write_operations() -> str:
     """Return the table of the operations of the HTTP API."""
     rows = [
         [f"`{operation.method} {operation.path}`", *_marks(operation.role or "guest"),
-         "no token" if operation.role is None else ""]
+         "no token" if operation.role is None else "–"]
         for operation in OPERATIONS
     ]  # fmt: skip
     return _table(["operation", *ROLES, "besides"], rows)
@@ -73,7 +73,7 @@ def write_tools() -> str:
         programs: "off by default; the role is a setting: `processes.role`",
         servers: "the role is a setting: `mcp.servers.NAME.role`",
     }
-    rows = [[name, *_marks(role), notes.get(name, "")] for name, role in lowest.items()]
+    rows = [[name, *_marks(role), notes.get(name, "–")] for name, role in lowest.items()]
     return _table(["tool", *ROLES, "besides"], rows)
 
 

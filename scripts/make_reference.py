@@ -107,7 +107,7 @@ def _settings() -> Iterator[str]:
         lines = [f"### {name}", "", _summary(_class(module, name)), ""]
         lines += ["| setting | type | default | meaning |", "|---|---|---|---|"]
         for field in fields:
-            cells = (f"`{field.name}`", _code(field.type), _code(field.default))
+            cells = (f"`{field.name}`", _code(field.type), _code(field.default) or "required")
             lines.append(f"| {' | '.join(cells)} | {_meaning(name, field.name, meanings)} |")
         yield "\n".join(lines)
 
@@ -154,7 +154,7 @@ def _errors() -> Iterator[str]:
         if "retryable" in own:
             is_retryable = own["retryable"] == "True"
         classes[node.name] = code, is_retryable
-        under = f"`{base}`" if base in classes else ""
+        under = f"`{base}`" if base in classes else "–"
         word = "yes" if is_retryable else "no"
         rows.append(f"| `{node.name}` | {under} | `{code}` | {word} | {_summary(node)} |")
     yield "\n".join(rows)
