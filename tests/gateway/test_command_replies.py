@@ -11,6 +11,7 @@ import pytest
 
 from tertulia import Budget, ResetPolicy, Source
 from tertulia import open as open_store
+from tertulia.core.message import Message
 from tertulia.core.policy import PolicyForecast
 from tertulia.gateway import command_replies, commands
 from tertulia.platforms.terminal.markdown_rows import render
@@ -41,6 +42,27 @@ def test_help_is_grouped_and_complete() -> None:
     assert "/quit" not in elsewhere
     assert "|---|" not in elsewhere
     assert "**Messages**\n/retry: answer the last message again\n" in elsewhere
+
+
+def test_recalled_exchange_is_short_and_has_no_formatting_of_others() -> None:
+    def message(seq: int, role: str, content: str) -> Message:
+        return Message(1, seq, 1, role, None, 0, None, {"role": role, "content": content})
+
+    messages = [
+        message(1, "user", "old"),
+        message(2, "assistant", "old answer"),
+        message(3, "user", "**water**\nthe beans?"),
+        message(4, "assistant", "I look."),
+        message(5, "tool", "dry"),
+        message(6, "assistant", "word " * 100),
+    ]
+    question, answer, *_ = command_replies.recall_text(messages).strip().splitlines()
+    assert question == r"> You: \*\*water\*\* the beans?"
+    assert answer.startswith("> Agent: word word")
+    assert len(answer) < 220
+    assert command_replies.recall_text([]) == ""
+    unanswered = command_replies.recall_text(messages[2:3]).strip().splitlines()
+    assert len([line for line in unanswered if line.startswith(">")]) == 1
 
 
 def test_help_shows_all_of_one_command(where: str) -> None:

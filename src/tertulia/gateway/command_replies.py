@@ -12,6 +12,7 @@ from tertulia.core.policy import PolicyForecast
 from tertulia.core.session import Session
 from tertulia.core.source import Source
 from tertulia.core.text import search_terms
+from tertulia.core.text.excerpt import one_line
 from tertulia.core.text.prompt_safe import clean_for_prompt
 from tertulia.records.search import Hit
 
@@ -28,6 +29,7 @@ GROUPS: Final = {
 }  # fmt: skip
 _MORE: Final = "More"
 _WORDS_LENGTH: Final = 60
+_RECALL_LENGTH: Final = 200
 _USAGE_LENGTH: Final = 24
 _OF_TERMINAL: Final = {
     "Files": (
@@ -106,6 +108,21 @@ def last_exchange_text(messages: Sequence[Message], zone: tzinfo, now: datetime)
     question, *answers = shown[numbers[-1] :]
     texts = [text_of(answer.body) for answer in answers] or ["(There is no answer yet.)"]
     return "\n\n".join([history_text([question], zone, now), *texts])
+
+
+def recall_text(messages: Sequence[Message]) -> str:
+    """Return the last question and the beginning of its answer as a quote; empty without one."""
+    shown = [message for message in messages if message.kind is None and text_of(message.body)]
+    numbers = [number for number, message in enumerate(shown) if message.role == USER]
+    if not numbers:
+        return ""
+    question, *later = shown[numbers[-1] :]
+    answers = [message for message in later if message.role == ASSISTANT]
+    lines = [
+        f"> {_speaker(message)}: {_mark(one_line(text_of(message.body), _RECALL_LENGTH), ())}"
+        for message in (question, *answers[-1:])
+    ]
+    return "\n\n" + "\n".join([*lines, "", "`/last` shows it whole."])
 
 
 def policy_text(forecast: PolicyForecast, now: datetime) -> str:

@@ -206,7 +206,11 @@ def _resume(context: CommandContext, argument: str) -> CommandReply:
     session = _require_session(context, argument)
     declined = context.decline_waiting("the person went on with another conversation")
     context.store.sessions.switch(context.key, session.id, by=context.actor)
-    return CommandReply(f"Continuing with {_name(session)}.{declined}")
+    text = f"Continuing with {_name(session)}.{declined}"
+    if context.source.is_terminal:  # elsewhere the chat app itself shows what was said
+        messages = context.store.transcript(session.id).entries(newest=_RETRY_WINDOW)
+        text += command_replies.recall_text(messages)
+    return CommandReply(text)
 
 
 def _title(context: CommandContext, argument: str) -> CommandReply:

@@ -86,7 +86,10 @@ def test_conversation_is_there_after_a_restart(tmp_path: Path) -> None:
 
         talk.ask("/new", "I have started a new conversation.")
         assert "I was shown 1 message," in talk.ask("something else", "Say “help”")
-        talk.ask("/resume Garden", 'Continuing with "Garden"')
+        shown = talk.ask("/resume Garden", "/last shows it whole.")
+        assert 'Continuing with "Garden"' in shown
+        assert "│ You: " in shown
+        assert "│ Agent: You said: " in shown
         talk.ask("/search hello", "garden")
         talk.ask("/usage", "nothing to pay")
         talk.ask("/whoami", "You are the owner, at the terminal.")
