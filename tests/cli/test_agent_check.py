@@ -24,6 +24,15 @@ class Models(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(json.dumps({"data": [{"id": "gpt-5-mini"}]}).encode())
 
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        message = {"role": "assistant", "content": "Yes."}
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        self.wfile.write(json.dumps({"choices": [choice]}).encode())
+
     def log_message(self, *args: object) -> None:
         """Print nothing."""
 
@@ -36,12 +45,12 @@ def server() -> Iterator[str]:
         server.shutdown()
 
 
-def look(tmp_path: Path, config: str, expect: int) -> dict[str, dict[str, Any]]:
+def look(tmp_path: Path, config: str, expect: int, *arguments: str) -> dict[str, dict[str, Any]]:
     path = tmp_path / "mine.toml"
     path.write_text(config)
     cli = CommandLine(str(tmp_path / "talk.db"))
     cli("store", "migrate")
-    report = cli.json("doctor", "--config", str(path), expect=expect)
+    report = cli.json("doctor", *arguments, "--config", str(path), expect=expect)
     return {finding["name"]: finding for finding in report["findings"]}
 
 
@@ -129,3 +138,15 @@ def test_every_agent_is_checked(
     assert any("gpt-9" in text for _, _, text in lines)
     assert any(state == "problem" and "NOT_SET_ANYWHERE" in text for _, state, text in lines)
     assert any(state == "problem" and "nowhere.md" in text for _, state, text in lines)
+
+
+def test_agent_answers_a_question_if_asked(
+    tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEY", "right-key")
+    assert "answer" not in look(tmp_path, agent(server), 0)
+    assert look(tmp_path, agent(server), 0, "--ask")["answer"]["detail"].startswith("Yes. (")
+    mute = "[agent]\nkind = 'command'\ncommand = ['true']\n"
+    finding = look(tmp_path, mute, 1, "--ask")["answer"]
+    assert finding["state"] == "problem"
+    assert finding["advice"]

@@ -70,6 +70,7 @@ def test_json_has_the_documented_fields(cli: CommandLine, demo: Demo, command: s
         "pair revoke": ["telegram:42"],
         "people role": ["telegram:42", "owner"],
         "people memory": ["telegram:42"],
+        "people show": ["telegram:42"],
         "ask": ["hello"],
         "schedules add": ["every 2h", "look"],
         "bench": ["--turns", "10"],

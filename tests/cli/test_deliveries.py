@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tertulia
+from tertulia import Source
 from tests.cli.conftest import CommandLine, Demo
 
 
@@ -36,3 +37,21 @@ def test_only_a_failed_delivery_is_settled(cli: CommandLine, dead: str) -> None:
     cli("deliveries", "retry", dead)
     assert "is waiting" in cli("deliveries", "drop", dead, expect=4).stderr
     assert "There is no delivery 99" in cli("deliveries", "drop", "99", expect=3).stderr
+
+
+def test_one_is_shown_whole(cli: CommandLine, dead: str) -> None:
+    assert cli.json("deliveries", "show", dead)["text"] == "a letter"
+    shown = cli("deliveries", "show", dead).stdout
+    for text in ("telegram:42", "the chat is gone", "a letter"):
+        assert text in shown
+    assert "There is no delivery 99" in cli("deliveries", "show", "99", expect=3).stderr
+
+
+def test_inbox_lists_what_is_not_answered(cli: CommandLine, demo: Demo) -> None:
+    assert "Every message is answered." in cli("deliveries", "list", "--inbox").stdout
+    with tertulia.open(demo.path) as store:
+        store.inbox.put(Source("telegram", "42", user_id="42"), "still there?", message_id="9")
+    (row,) = cli.json("deliveries", "list", "--inbox")
+    assert (row["state"], row["text"]) == ("waiting", "still there?")
+    assert "still there?" in cli("deliveries", "list", "--inbox").stdout
+    assert "exclude" in cli("deliveries", "list", "--inbox", "--state", "sent", expect=2).stderr

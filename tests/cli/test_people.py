@@ -28,3 +28,13 @@ def test_person_at_the_terminal_is_listed_as_the_owner(cli: CommandLine, demo: D
         turn.add_assistant("good day")
     (row,) = [line for line in cli("people", "list").stdout.splitlines() if "local:cli" in line]
     assert row.split()[1:6] == ["you,", "at", "the", "terminal", "owner"]
+
+
+def test_one_is_shown_with_their_conversations(cli: CommandLine, demo: Demo) -> None:
+    row = cli.json("people", "show", "telegram:42")
+    assert row["id"] == "telegram:42"
+    assert demo.new in row["session_ids"]
+    shown = cli("people", "show", "telegram:42").stdout
+    assert "Ana López" in shown
+    assert demo.new in shown
+    assert "telegram:nobody" in cli("people", "show", "telegram:nobody", expect=3).stderr

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
 import socket
 import ssl
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from importlib.util import find_spec
 
 from tertulia.agents.agent_options import CommandAgentOptions, ModelOptions
+from tertulia.agents.base import Agent, Request, Step, running
 from tertulia.agents.transport import validate_url
 from tertulia.cli import locations
 from tertulia.cli.finding import Finding
 from tertulia.cli.options import CommandOptions
 from tertulia.config import build, load
 from tertulia.config.schema import AgentSection, Config
+from tertulia.core.text.excerpt import one_line
+from tertulia.errors import AgentFailed, Error
 from tertulia.install_command import install_command
 
 _SECONDS = 5
+_QUESTION = "Are you there? Answer with one word."
 _MAX_BYTES = 5_000_000
 
 
@@ -41,6 +47,37 @@ def check_configuration(options: CommandOptions) -> Iterator[Finding]:
             yield Finding("platforms", "problem", problem.message, problem.hint)
     if config.http.enabled:
         yield from _http(config)
+
+
+def ask_agent(options: CommandOptions) -> Finding:
+    """Let the main agent answer a short question, and return whether it did."""
+    config = load.load_config(locations.existing_config_path(options), os.environ).config
+    agents = build.build_agents(config, locations.data_folder())
+
+    async def ask() -> str:
+        try:
+            return await _answer_of(agents.main.agent)
+        finally:
+            await agents.close()
+
+    began_at = time.monotonic()
+    try:
+        answer = asyncio.run(ask())
+    except Error as problem:
+        return Finding("answer", "problem", problem.message, problem.hint)
+    seconds = time.monotonic() - began_at
+    return Finding("answer", "ok", f"{one_line(answer, 60)} ({seconds:.1f} s)")
+
+
+async def _answer_of(agent: Agent) -> str:
+    async def history(**_: object) -> list[dict[str, object]]:
+        return [{"role": "user", "content": _QUESTION}]
+
+    async with running(agent, Request(text=_QUESTION, history=history)) as events:
+        async for event in events:
+            if isinstance(event, Step) and not event.tool_calls and event.text:
+                return event.text
+    raise AgentFailed("The agent ended without an answer.", hint="Look at its model or program.")
 
 
 def _agents(config: Config, path: str | None) -> Iterator[Finding]:

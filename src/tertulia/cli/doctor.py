@@ -48,19 +48,23 @@ _FIXED_PATCH_BY_SERIES = {(3, 44): 6, (3, 50): 7}
 
 
 @click.command(cls=CliCommand)
+@click.option("--ask", "is_asked", is_flag=True, help="Also let the agent answer a short question.")
 @json_option
 @click.pass_obj
-def doctor(options: CommandOptions) -> None:
+def doctor(options: CommandOptions, is_asked: bool) -> None:
     """Check the machine, the agent and the store, and advise what to do about problems.
 
-    Nothing is changed. A model's server is asked for its list of models, which costs nothing.
+    Nothing is changed. A model's server is asked for its list of models, which costs nothing; with
+    --ask the model answers one short question, which is not stored.
 
     Exits with 1 if there is a problem (✗), but not for a warning (!).
     """
     with output.spinner(options, "Checking …"):
-        from tertulia.cli.agent_check import check_configuration
+        from tertulia.cli.agent_check import ask_agent, check_configuration
 
         findings = list(check_configuration(options))
+        if is_asked and not any(finding.state == "problem" for finding in findings):
+            findings.append(ask_agent(options))
         is_readable = not any(f.name == "configuration" and f.state == "problem" for f in findings)
         # A wrong configuration may name the wrong store; only one that was named is looked at.
         location = locations.store_location(options) if is_readable else options.store

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -37,6 +37,7 @@ __all__ = [
     "display_json",
     "display_line",
     "display_text",
+    "facts_table",
     "new_table",
     "paged_console",
     "plain_text",
@@ -162,6 +163,19 @@ def new_table(*headings: str, elastic: str, numbers: Collection[str] = ()) -> Ta
     for heading in headings:
         justify: JustifyMethod = "right" if heading in numbers else "left"
         table.add_column(heading, justify=justify, no_wrap=heading != elastic, overflow="ellipsis")
+    return table
+
+
+def facts_table(facts: Iterable[tuple[str, str | None]], bold: Collection[str] = ()) -> Table:
+    """Return names and values, a row for each; facts without a value are left out."""
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        if value:
+            table.add_row(name, plain_text(value, style="bold" if name in bold else ""))
     return table
 
 

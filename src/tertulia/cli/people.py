@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+_SHOWN_SESSIONS = 10
+
+
 @click.group(cls=CommandGroup)
 def people() -> None:
     """List people and set their roles; let people in, or refuse them."""
@@ -44,6 +47,33 @@ def list_(options: CommandOptions, role: Role | None, limit: int) -> None:
 
 @people.command()
 @click.argument("person_id", metavar="PERSON", type=TEXT)
+@json_option
+@click.pass_obj
+def show(options: CommandOptions, person_id: str) -> None:
+    """Show PERSON, such as telegram:42: name, role, time zone and conversations."""
+    with locations.open_to_read(options) as store:
+        person = _require(store.people.get(person_id), person_id)
+        sessions = store.sessions.find(person=person.id, limit=_SHOWN_SESSIONS).items
+    if options.json:
+        session_ids = [session.id for session in sessions]
+        output.print_json({**to_dict(person), "zone": person.zone, "session_ids": session_ids})
+        return
+    zone = machine_zone()
+    seen_at = person.seen_at
+    facts = [
+        ("person", person.id),
+        ("name", person.name),
+        ("role", _role(person)),
+        ("time zone", person.zone),
+        ("since", format.format_time(person.created_at, zone)),
+        ("last wrote", None if seen_at is None else format.format_time(seen_at, zone)),
+    ]
+    facts += [("conversation", f"{session.id} {session.title or ''}") for session in sessions]
+    output.print_renderables(options, output.facts_table(facts))
+
+
+@people.command()
+@click.argument("person_id", metavar="PERSON", type=TEXT)
 @click.argument("new_role", metavar="ROLE", type=click.Choice(get_args(Role)))
 @json_option
 @click.pass_obj
@@ -51,11 +81,7 @@ def role(options: CommandOptions, person_id: str, new_role: Role) -> None:
     """Give PERSON, such as telegram:42, the ROLE owner, member or guest."""
     with locations.open_existing_store(options) as store:
         store.people.set_role(person_id, new_role, by="local")
-        person = store.people.get(person_id)
-    if person is None:
-        raise NotFound(
-            f"There is no person {person_id!r}.", hint="List them with: tertulia people list"
-        )
+        person = _require(store.people.get(person_id), person_id)
     sentence = f"{output.display_line(person.id, 80)} is {person.role} now."
     output.print_result(options, to_dict(person), sentence)
 
@@ -85,16 +111,29 @@ people.add_command(approve)
 people.add_command(refuse)
 
 
+def _require(person: Person | None, person_id: str) -> Person:
+    if person is None:
+        raise NotFound(
+            f"There is no person {person_id!r}.", hint="List them with: tertulia people list"
+        )
+    return person
+
+
+def _role(person: Person) -> Role:
+    """Return the role: whoever uses the terminal of this machine is its owner."""
+    return "owner" if person.platform == LOCAL else person.role
+
+
 def _table(rows: Sequence[Person]) -> Table:
     zone = machine_zone()
     table = output.new_table("person", "name", "role", "since", elastic="name")
     for person in rows:
-        # Whoever uses the terminal of this machine is its owner, whatever is stored.
-        is_local = person.id.startswith(f"{LOCAL}:")
         table.add_row(
             output.cell(person.id),
-            output.cell(person.name or ("you, at the terminal" if is_local else "")),
-            output.cell("owner" if is_local else person.role),
+            output.cell(
+                person.name or ("you, at the terminal" if person.platform == LOCAL else "")
+            ),
+            output.cell(_role(person)),
             format.format_time(person.created_at, zone),
         )
     return table

@@ -36,15 +36,12 @@ def short_name(session: Session) -> str:
 
 def facts(session: Session, length: int, *, whole: bool = False) -> Table:
     """Return a table of what matters about a session of `length` messages; `whole`: of all."""
-    from rich.table import Table
-
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in _fact_lines(session, length):
-        if value and (whole or name not in _DETAILS):
-            table.add_row(name, output.plain_text(value, style="bold" if name == "title" else ""))
-    return table
+    shown = (
+        (name, value)
+        for name, value in _fact_lines(session, length)
+        if whole or name not in _DETAILS
+    )
+    return output.facts_table(shown, bold=("title",))
 
 
 def _fact_lines(session: Session, length: int) -> Iterator[tuple[str, str | None]]:
