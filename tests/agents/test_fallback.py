@@ -137,8 +137,9 @@ def test_first_agent_rests_after_a_failure_and_comes_back(gateway: ScriptedGatew
     assert first.runs == 4
 
 
-def test_groups_are_not_told(tmp_path: Path) -> None:
-    source = Source("telegram", "-1", chat_type="group", user_id="7")
+@pytest.mark.parametrize("chat_id", ["-1", "dm"])
+def test_groups_are_not_told(tmp_path: Path, chat_id: str) -> None:
+    source = Source("telegram", chat_id, chat_type="group", user_id="7")
     group = ScriptedGateway(tmp_path, source=source)
     agent = FallbackAgent([Model("big", AgentUnavailable("down")), Model("small")])
     recorded = run_turn(group, agent)

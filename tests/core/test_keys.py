@@ -15,7 +15,15 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from tertulia.core.keys import escape, person_id, person_of, session_key, unescape
+from tertulia.core.keys import (
+    chat_type_index,
+    escape,
+    is_direct_message,
+    person_id,
+    person_of,
+    session_key,
+    unescape,
+)
 from tertulia.core.source import CHAT_TYPES, Source, StoredChatType
 from tertulia.errors import ConfigError
 
@@ -458,3 +466,19 @@ class TestWrongArguments:
         with pytest.raises(ConfigError, match="agent") as caught:
             session_key(Source("telegram", "42"), agent=agent)
         assert caught.value.field == "agent"
+
+
+@given(cases())
+@example(Case(Source("t", "dm", account="dm", chat_type="group")))
+@example(Case(Source("t", "1", account="a" * 400)))
+@example(Case(Source("t", "1", account="a" * 400, chat_type=StoredChatType("c" * 400))))
+def test_key_tells_the_chat_type(case: Case) -> None:
+    source = case.source
+    assert chat_type_index(case.key.split(":")) == (4 if source.account else 3)
+    assert is_direct_message(case.key) == (source.chat_type == "dm")
+
+
+@pytest.mark.parametrize("text", ["", "agent", "agent:main:telegram", "other:main:telegram:dm:1"])
+def test_other_text_is_no_key(text: str) -> None:
+    assert chat_type_index(text.split(":")) is None
+    assert not is_direct_message(text)

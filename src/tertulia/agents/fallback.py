@@ -14,8 +14,10 @@ from contextlib import aclosing
 from typing import Final, cast
 
 from tertulia.agents.base import Agent, Delta, Event, Note, Request, Step, ToolResult, traits_of
+from tertulia.agents.key_ring import REFUSED_STATUSES
 from tertulia.core.backoff import Backoff
 from tertulia.core.history.model_traits import ModelTraits
+from tertulia.core.keys import is_direct_message
 from tertulia.errors import (
     AgentError,
     AgentFailed,
@@ -24,8 +26,7 @@ from tertulia.errors import (
     ContextOverflow,
 )
 
-# A refused key, no money, no right to use the model, too many requests.
-_REFUSED_STATUSES: Final = (401, 402, 403, 429)
+# How long an agent that failed is not asked first.
 COOLDOWN: Final = Backoff(first=30, longest=300)
 
 
@@ -41,7 +42,9 @@ class FallbackAgent:
         self.name = agents[0].name
 
     def __repr__(self) -> str:
-        return f"FallbackAgent({', '.join(repr(one.agent) for one in self._candidates)})"
+        return (
+            f"FallbackAgent({', '.join(repr(candidate.agent) for candidate in self._candidates)})"
+        )
 
     @property
     def model(self) -> str | None:
@@ -62,16 +65,16 @@ class FallbackAgent:
         """Answer a request by the first agent that can."""
         first, *others = self._candidates
         problems: list[AgentError] = []
-        if first.is_ready or not any(self._fits(other) for other in others):
+        if first.is_ready or not any(self._can_stand_in(other) for other in others):
             order = self._candidates
         else:
             order = [*others, first]
         for candidate in order:
-            if candidate is not first and not self._fits(candidate):
+            if candidate is not first and not self._can_stand_in(candidate):
                 continue
             progress = _Progress()
             try:
-                async with aclosing(self._run(candidate, request, progress)) as events:
+                async with aclosing(self._run_candidate(candidate, request, progress)) as events:
                     async for event in events:
                         yield event
             except AgentError as problem:
@@ -84,9 +87,10 @@ class FallbackAgent:
                 return
         raise problems[0]
 
-    async def _run(
+    async def _run_candidate(
         self, candidate: _Candidate, request: Request, progress: _Progress
     ) -> AsyncGenerator[Event, None]:
+        """Yield the events of one agent, with a note before a step of another than the first."""
         run = cast("AsyncGenerator[Event, None]", candidate.agent.run(request))
         async with aclosing(run) as events:
             async for event in events:
@@ -101,22 +105,21 @@ class FallbackAgent:
             self._answering = candidate
             self._changes += 1
         first = self._candidates[0]
-        # After agent, platform and perhaps an account, a key has the type of the chat.
-        is_private = "dm" in request.key.split(":")[3:5]
-        if candidate is first or not is_private:
+        if candidate is first or not is_direct_message(request.key):
             return None
         text = f"{first.title} cannot be reached now, so {candidate.title} answers."
         return Note(text, f"fallback {self._changes}")
 
-    def _fits(self, candidate: _Candidate) -> bool:
+    def _can_stand_in(self, candidate: _Candidate) -> bool:
         """Return whether another agent may stand in for the first.
 
         One that cannot see must not answer for one that can, and one with a smaller history would
         fail for a reason of its own.
         """
         first = self._candidates[0].agent
-        traits, own = traits_of(first), traits_of(candidate.agent)
-        if traits is not None and own is not None and traits.sees_images and not own.sees_images:
+        traits, other_traits = traits_of(first), traits_of(candidate.agent)
+        sees_images = traits is not None and traits.sees_images
+        if sees_images and other_traits is not None and not other_traits.sees_images:
             return False
         return _history_tokens(candidate.agent) >= _history_tokens(first)
 
@@ -147,7 +150,7 @@ class _Candidate:
 
 
 class _Progress:
-    """Whether the model call in progress has shown or run anything."""
+    """Records whether the model call in progress has shown or run anything."""
 
     def __init__(self) -> None:
         self._has_text = False
@@ -172,7 +175,7 @@ def may_fall_back(problem: AgentError) -> bool:
         return False
     if isinstance(problem, AgentUnavailable | AgentTimeout):
         return True
-    return isinstance(problem, AgentFailed) and problem.status in _REFUSED_STATUSES
+    return isinstance(problem, AgentFailed) and problem.status in REFUSED_STATUSES
 
 
 def _history_tokens(agent: Agent) -> float:

@@ -14,7 +14,8 @@ from typing import Final
 from tertulia.core.backoff import Backoff
 from tertulia.errors import AgentError
 
-_REFUSED_STATUSES: Final = (401, 402, 403, 429)
+# A wrong key, no money, no right to use the model, a limit that is reached.
+REFUSED_STATUSES: Final = (401, 402, 403, 429)
 _REST: Final = Backoff(first=30, longest=300)
 
 
@@ -64,11 +65,8 @@ class KeyChoice:
             self._ring.restore(self._keys[0])
 
     def replace_after(self, problem: AgentError) -> bool:
-        """Go on with the next key if this one was refused; return whether there is another.
-
-        Refused is a key that is wrong, has no money or no right, or has reached a limit.
-        """
-        if len(self._keys) < 2 or problem.status not in _REFUSED_STATUSES:
+        """Go on with the next key if this one was refused; return whether there is another."""
+        if len(self._keys) < 2 or problem.status not in REFUSED_STATUSES:
             return False
         self._ring.rest(self._keys.pop(0))
         return True

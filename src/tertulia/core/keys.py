@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -29,7 +30,7 @@ from tertulia.core.source import CHAT_TYPES, Source
 
 MARK = "~"
 
-# A key depends on nothing but its source, and each message needs the same ones several times.
+# How many keys are cached: each message needs that of its source several times.
 _CACHED_SOURCES: Final = 1024
 
 # In bytes. An entry of an index in PostgreSQL has at most 2,704, and a key has seven parts.
@@ -106,17 +107,37 @@ def person_of(source: Source) -> str | None:
 
 def person_id(platform: str, user_id: str, *, account: str = "") -> str:
     """Return `telegram:42`, or `slack:~T1:U42` if the account is not the default one."""
-    parts = [key_part(platform), key_part(user_id)]
-    if account:
-        parts.insert(1, MARK + key_part(account))
-    return ":".join(parts)
+    return _join_id(platform, account, user_id)
 
 
 def chat_key(source: Source) -> str:
     """Return the id of a chat, for all agents, threads and people in it."""
-    parts = [key_part(source.platform), key_part(source.chat_id or source.participant or "")]
-    if source.account:
-        parts.insert(1, MARK + key_part(source.account))
+    return _join_id(source.platform, source.account, source.chat_id or source.participant or "")
+
+
+def chat_type_index(parts: Sequence[str]) -> int | None:
+    """Return the index of the chat type in the parts of a session key; None if it is not a key."""
+    if parts[0] == "agent":
+        # Before it there may be an account: never spelled like a chat type, and with two marks if
+        # it is hashed. An unknown chat type has one mark, or three if it is hashed.
+        for index, part in enumerate(parts[3:5], 3):
+            marks = len(part) - len(part.lstrip(MARK))
+            if part in CHAT_TYPES or marks in (1, 3):
+                return index
+    return None
+
+
+def is_direct_message(key: str) -> bool:
+    """Return whether a session key is that of a direct message."""
+    parts = key.split(":")
+    index = chat_type_index(parts)
+    return index is not None and parts[index] == "dm"
+
+
+def _join_id(platform: str, account: str, chat_or_user_id: str) -> str:
+    parts = [key_part(platform), key_part(chat_or_user_id)]
+    if account:
+        parts.insert(1, MARK + key_part(account))
     return ":".join(parts)
 
 

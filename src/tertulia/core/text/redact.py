@@ -26,7 +26,7 @@ from itertools import count
 from typing import Literal, NamedTuple
 
 from tertulia.core.arguments import checks_arguments
-from tertulia.core.keys import MARK, escape, unescape
+from tertulia.core.keys import MARK, chat_type_index, escape, unescape
 from tertulia.core.source import CHAT_TYPES, LOCAL, Source
 from tertulia.core.target import HomeChannel
 from tertulia.core.text.prompt_safe import clean_line
@@ -129,7 +129,7 @@ class Redactor:
         homes: Mapping[str, HomeChannel] | None = None,
     ) -> str:
         """Return a name, topic or title as one line, without phone numbers and these ids."""
-        return self._redact(clean_line(text), platform, _index(tuple(_ids(source, homes))))
+        return self._redact(clean_line(text), platform, _index(tuple(_list_ids(source, homes))))
 
     def text(
         self,
@@ -140,7 +140,7 @@ class Redactor:
     ) -> str:
         """Return any text without phone numbers and these ids; the rest stays as it is."""
         platform = source.platform if source else ""
-        return self._redact(text, platform, _index(tuple(_ids(source, homes))))
+        return self._redact(text, platform, _index(tuple(_list_ids(source, homes))))
 
     def key(self, key: str) -> str:
         """Return a session key with its ids replaced; agent, platform and chat type stay.
@@ -153,15 +153,18 @@ class Redactor:
             return self._hash("key", "", key)
 
     def _redact_key(self, parts: list[str]) -> str:
-        at = _chat_type_index(parts)
-        platform, ids = unescape(parts[2]), parts[at + 1 :]
-        kinds = _kinds(parts[at], ids)
+        """Return the key with its ids replaced; raise `ValueError` if it is not a valid key."""
+        index = chat_type_index(parts)
+        if index is None:
+            raise ValueError("not a session key")
+        platform, ids = unescape(parts[2]), parts[index + 1 :]
+        kinds = _kinds_of_ids(parts[index], ids)
         if not self.hides(platform):
             return ":".join(parts)
-        accounts = [self._redact_key_part(part, platform, "account") for part in parts[3:at]]
+        accounts = [self._redact_key_part(part, platform, "account") for part in parts[3:index]]
         pairs = zip(ids, kinds, strict=True)
         redacted = [self._redact_key_part(part, platform, kind) for part, kind in pairs]
-        return ":".join((*parts[:3], *accounts, parts[at], *redacted))
+        return ":".join((*parts[:3], *accounts, parts[index], *redacted))
 
     def _redact_key_part(self, part: str, platform: str, kind: Kind) -> str:
         mark, value = part[: part.startswith(MARK)], unescape(part.removeprefix(MARK))
@@ -173,7 +176,7 @@ class Redactor:
             return value
         if kind == "user":
             return f"user_{self._hash(kind, platform, value)}"
-        prefix, rest = _prefix(platform, value) if kind == "chat" else ("", value)
+        prefix, rest = _split_prefix(platform, value) if kind == "chat" else ("", value)
         return prefix + self._hash(kind, platform, rest)
 
     def _hash(self, kind: str, platform: str, value: str) -> str:
@@ -214,13 +217,16 @@ class Redactor:
         return f"user_{self._hash('user', platform, sign + digits)}"
 
 
-def _ids(source: Source | None, homes: Mapping[str, HomeChannel] | None) -> Iterator[_Id]:
+def _list_ids(source: Source | None, homes: Mapping[str, HomeChannel] | None) -> Iterator[_Id]:
     # People come first: in a direct message the chat often has the id of the person.
     if source is not None:
         platform = source.platform
-        yield from (_Id("user", platform, v) for v in (source.user_id, source.user_id_alt) if v)
-        yield from (_Id("chat", platform, v) for v in (source.chat_id, source.chat_id_alt) if v)
-        yield from (_Id("thread", platform, v) for v in (source.thread_id,) if v)
+        user_ids = (source.user_id, source.user_id_alt)
+        chat_ids = (source.chat_id, source.chat_id_alt)
+        yield from (_Id("user", platform, value) for value in user_ids if value)
+        yield from (_Id("chat", platform, value) for value in chat_ids if value)
+        if source.thread_id:
+            yield _Id("thread", platform, source.thread_id)
     # Two homes may have the same id; sorted, so that the pseudonym does not depend on their order.
     for platform, home in sorted((homes or {}).items()):
         yield _Id("chat", platform, home.chat_id)
@@ -232,7 +238,7 @@ def _ids(source: Source | None, homes: Mapping[str, HomeChannel] | None) -> Iter
 def _index(ids: tuple[_Id, ...]) -> _IdIndex:
     index = _IdIndex({}, {})
     for raw_id in ids:
-        bare = _prefix(raw_id.platform, raw_id.value)[1]
+        bare = _split_prefix(raw_id.platform, raw_id.value)[1]
         forms = {_fold(form)[0] for form in (raw_id.value, clean_line(raw_id.value), bare)}
         for form in filter(None, forms):
             index.forms.setdefault(form, raw_id)
@@ -242,7 +248,7 @@ def _index(ids: tuple[_Id, ...]) -> _IdIndex:
     return index
 
 
-def _prefix(platform: str, chat_id: str) -> tuple[str, str]:
+def _split_prefix(platform: str, chat_id: str) -> tuple[str, str]:
     """Split a prefix like `telegram:` or `group:` from an id; the prefix may be empty."""
     word, colon, rest = chat_id.partition(":")
     is_prefix = word.lower() in (platform.lower(), *CHAT_TYPES)
@@ -250,6 +256,7 @@ def _prefix(platform: str, chat_id: str) -> tuple[str, str]:
 
 
 def _digits(number: str) -> str:
+    """Return the digits of a phone number, without the 00 before a country code."""
     digits = re.sub(r"\D", "", number)
     return digits[2:] if digits.startswith("00") else digits
 
@@ -308,17 +315,8 @@ def _fold_piece(char: str) -> str:
     return "" if category in ("Cc", "Cf", "Mn", "Me") else char
 
 
-def _chat_type_index(parts: list[str]) -> int:
-    """Return the index of the chat type in the parts of a key; raise `ValueError` if none."""
-    if parts[0] == "agent":
-        for at in (3, 4):
-            if parts[at : at + 1] and (parts[at] in CHAT_TYPES or parts[at].startswith(MARK)):
-                return at
-    raise ValueError("not a session key")
-
-
-def _kinds(chat_type: str, ids: list[str]) -> tuple[Kind, ...]:
-    """Return the kind of each id of a key, by the rules of `keys`."""
+def _kinds_of_ids(chat_type: str, ids: list[str]) -> tuple[Kind, ...]:
+    """Return the kind of each id of a key, by the rules of `keys`; raise `ValueError`."""
     marked = tuple(part.startswith(MARK) for part in ids)
     forms = _DM_FORMS if chat_type == "dm" else _GROUP_FORMS
     if marked not in forms:
