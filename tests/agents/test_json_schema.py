@@ -103,3 +103,7 @@ def test_recursive_schema_ends() -> None:
 )
 def test_messages(schema: dict[str, Any], value: Any, messages: list[str]) -> None:
     assert find_violations(schema, value) == messages
+
+
+def test_pattern_that_python_cannot_read_is_left_to_the_tool() -> None:
+    assert find_violations({"pattern": "a{99999999999}"}, "text") == []

@@ -235,7 +235,7 @@ def test_others_run_while_a_chunk_has_many_events() -> None:
 
     async def stream() -> int:
         async with counted_turns() as turns:
-            events = [event async for event in model_agent._events(Response())]  # type: ignore[arg-type]
+            events = [event async for event in model_agent._read_events(Response())]  # type: ignore[arg-type]
             assert len(events) == PIECES
             return len(turns)
 

@@ -46,9 +46,9 @@ class HttpAgent(RemoteAgent[HttpAgentOptions]):
         options = self._options
         history = await request.history(format=options.format, max_tokens=options.history_tokens)
         body = jsonl_protocol.encode_request(request, history)
-        tried, has_begun, streamed_text = 0, False, TextBuffer()
+        tries, has_begun, streamed_text = 0, False, TextBuffer()
         while True:
-            tried += 1
+            tries += 1
             try:
                 async with aclosing(self._attempt(body, watcher)) as events:
                     async for event in events:
@@ -67,7 +67,7 @@ class HttpAgent(RemoteAgent[HttpAgentOptions]):
                 problem = raised
             if streamed_text:
                 problem.partial = str(streamed_text)
-            if has_begun or not await self._transport.wait_before_retry(problem, tried, watcher):
+            if has_begun or not await self._transport.wait_before_retry(problem, tries, watcher):
                 raise problem
 
     def _check_text(self, event: ProtocolEvent, streamed_text: TextBuffer) -> None:

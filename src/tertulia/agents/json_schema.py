@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from tertulia.core.text.excerpt import short_repr
+
 # Called with the value of the keyword, the argument value, its path, and the validator.
 Check = Callable[[Any, Any, str, "_Validator"], Iterator[str]]
 
@@ -68,7 +70,7 @@ def _check_type(rule: Any, value: Any, path: str, validator: _Validator) -> Iter
     names = rule if isinstance(rule, list) else [rule]
     checks = [_TYPES[name] for name in names if isinstance(name, str) and name in _TYPES]
     if len(checks) == len(names) and not any(is_type(value) for is_type in checks):
-        yield f"{path or 'the arguments'} must be {_join(names)}, not {_short_repr(value)}"
+        yield f"{path or 'the arguments'} must be {_join(names)}, not {short_repr(value)}"
 
 
 def _check_required(rule: Any, value: Any, path: str, validator: _Validator) -> Iterator[str]:
@@ -108,7 +110,7 @@ def _check_items(rule: Any, value: Any, path: str, validator: _Validator) -> Ite
 
 def _check_enum(rule: Any, value: Any, path: str, validator: _Validator) -> Iterator[str]:
     if isinstance(rule, list) and not any(_is_equal(value, allowed) for allowed in rule):
-        yield f"{path or 'the arguments'} must be one of {_join(rule)}, not {_short_repr(value)}"
+        yield f"{path or 'the arguments'} must be one of {_join(rule)}, not {short_repr(value)}"
 
 
 def _check_const(rule: Any, value: Any, path: str, validator: _Validator) -> Iterator[str]:
@@ -151,7 +153,7 @@ def _bound_check(words: str, is_within: Callable[[float, float], bool]) -> Check
 
     def check(rule: Any, value: Any, path: str, validator: _Validator) -> Iterator[str]:
         if _is_number(value) and _is_number(rule) and not is_within(value, rule):
-            yield f"{path or 'the arguments'} must be {words} {rule}, not {_short_repr(value)}"
+            yield f"{path or 'the arguments'} must be {words} {rule}, not {short_repr(value)}"
 
     return check
 
@@ -175,10 +177,10 @@ def _check_pattern(rule: Any, value: Any, path: str, validator: _Validator) -> I
         return
     try:
         is_match = re.search(rule, value) is not None
-    except re.error:
-        return  # a pattern of another regular expression dialect
+    except (re.error, OverflowError, RecursionError):
+        return  # a pattern of another regular expression dialect, or too large
     if not is_match:
-        yield f"{path or 'the arguments'} must match {rule!r}, not {_short_repr(value)}"
+        yield f"{path or 'the arguments'} must match {rule!r}, not {short_repr(value)}"
 
 
 def _is_number(value: Any) -> bool:
@@ -208,11 +210,6 @@ def _child_path(path: str, name: Any) -> str:
 
 def _join(names: Any) -> str:
     return " or ".join(str(name) for name in names) if names else "nothing"
-
-
-def _short_repr(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}…"
 
 
 _TYPES: dict[str, Callable[[Any], bool]] = {

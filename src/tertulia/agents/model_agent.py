@@ -51,8 +51,9 @@ CANNOT_SEE_NOTE: Final = "no images"
 TRUNCATED: Final = "The answer is incomplete: it reached the maximum length set for the model."
 
 _EMPTY_ANSWER_ATTEMPTS: Final = 2
-# How servers refuse images for a model without vision: by no common code, and with no common word.
-_IMAGE_REFUSALS: Final = (400, 404, 415, 422, 500, 501)
+# The statuses with which servers refuse images for a model without vision; they have no common
+# code or word for it.
+_IMAGE_REFUSAL_STATUSES: Final = (400, 404, 415, 422, 500, 501)
 _IMAGE_PARTS: Final = ("image_url", "input_image", "image")
 
 
@@ -162,6 +163,7 @@ class ModelAgent(RemoteAgent[M]):
         self._headers_by_key = {key: self._headers_of(key) for key in keys if len(keys) > 1}
 
     def _headers_of(self, key: str) -> dict[str, str]:
+        """Return the headers of a call with a key; raise `ConfigError` if one cannot be sent."""
         headers = {**self._own_headers(key), **self._options.headers}
         return {name: check_header(name, value) for name, value in headers.items()}
 
@@ -178,7 +180,7 @@ class ModelAgent(RemoteAgent[M]):
 
     @property
     def traits(self) -> ModelTraits:
-        """What a history for this model depends on."""
+        """Return the properties of the model that a history for it depends on."""
         options = self._options
         documents = options.documents
         return ModelTraits(
@@ -245,7 +247,7 @@ class ModelAgent(RemoteAgent[M]):
         Only the same request without images can tell: servers have no common error for it.
         """
         return (
-            problem.status in _IMAGE_REFUSALS
+            problem.status in _IMAGE_REFUSAL_STATUSES
             and not isinstance(problem, ContextOverflow)
             and self._options.vision is None
             and _has_images(messages)
@@ -266,7 +268,7 @@ class ModelAgent(RemoteAgent[M]):
                 self._transport.post(
                     self.path, body, watcher, headers=self._headers_by_key.get(key or "", {})
                 ) as response,
-                aclosing(_events(response)) as events,
+                aclosing(_read_events(response)) as events,
             ):
                 async for event in events:
                     if text := reader.read(event):
@@ -289,6 +291,10 @@ class ModelAgent(RemoteAgent[M]):
             yield last_event
 
     def _final_events(self, reader: ResponseReader, messages: list[dict[str, Any]]) -> list[Event]:
+        """Return the step of a complete response, after a note if it is truncated.
+
+        Raise `_EmptyAnswer` if it has neither text nor calls.
+        """
         reply = reader.reply()
         if not reply.calls and not has_content(reply.text):
             raise _EmptyAnswer(
@@ -326,6 +332,7 @@ class ModelAgent(RemoteAgent[M]):
         )
 
     def _system(self, request: Request) -> str:
+        """Return the system prompt: the instructions of the agent, then that of the request."""
         return "\n\n".join(part for part in (self._options.instructions, request.system) if part)
 
     def _endpoint(self) -> Endpoint:
@@ -365,7 +372,7 @@ class _EmptyAnswer(AgentFailed):
     """The model gave an empty answer."""
 
 
-async def _events(response: StreamedResponse) -> AsyncGenerator[SseEvent, None]:
+async def _read_events(response: StreamedResponse) -> AsyncGenerator[SseEvent, None]:
     """Yield the events of a response; a response that is not streamed is one event."""
     if not response.is_event_stream:
         yield SseEvent("", (await response.read_all()).decode("utf-8", "replace"))

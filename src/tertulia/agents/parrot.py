@@ -18,6 +18,7 @@ from tertulia.agents.cancellation import StopWatcher
 from tertulia.core.history import tokens
 from tertulia.core.history.content import flatten_content
 from tertulia.core.message import ToolCall, to_json
+from tertulia.core.text.excerpt import one_line
 from tertulia.core.usage import Usage
 
 # The number of earlier messages that an answer lists, and the characters of each.
@@ -57,7 +58,7 @@ class ParrotAgent:
             calls = _parse_calls(request.text)
             results: list[ToolResult] = []
             if calls:
-                usage = _usage(request, await request.history(format="text"), "")
+                usage = _estimate_usage(request, await request.history(format="text"), "")
                 yield Step(None, calls, usage=usage)
                 running_tools = tools.run_tools(
                     calls, request.tools, watcher, seconds=self._options.tool_seconds
@@ -74,7 +75,7 @@ class ParrotAgent:
             for piece in _PIECE.findall(answer):
                 watcher.check()
                 yield Delta(piece)
-            yield Step(answer, usage=_usage(request, history, answer))
+            yield Step(answer, usage=_estimate_usage(request, history, answer))
 
 
 def _parse_calls(text: str) -> tuple[ToolCall, ...]:
@@ -94,7 +95,9 @@ def _answer(
 ) -> str:
     if calls:
         pairs = zip(calls, results, strict=True)
-        return "\n".join(f"{call.name} gave: {_text(result.content)}" for call, result in pairs)
+        return "\n".join(
+            f"{call.name} gave: {flatten_content(result.content)}" for call, result in pairs
+        )
     show = _COMMANDS.get(request.text.strip().lower())
     return show(request, history) if show else _repeat(request, history)
 
@@ -103,12 +106,12 @@ def _repeat(request: Request, history: Sequence[dict[str, Any]]) -> str:
     user_messages = sum(message["role"] == "user" for message in history)
     platform = f" on {request.platform}" if request.platform else ""
     session = f"session {request.session_id or 'unknown'} of {request.key or 'no conversation'}"
-    counts = f"{_count(len(history), 'message')}, {user_messages} of them from people"
+    counts = f"{_format_count(len(history), 'message')}, {user_messages} of them from people"
     lines = [
         f"You said: {request.text}",
         "",
         f"I heard it{platform}, in {session}.",
-        f"I was shown {counts}, and offered {_count(len(request.tools), 'tool')}.",
+        f"I was shown {counts}, and offered {_format_count(len(request.tools), 'tool')}.",
     ]
     if len(history) > 1:
         # After the empty line a new paragraph begins, which is no part of the last message.
@@ -122,7 +125,7 @@ def _show_context(request: Request, history: Sequence[dict[str, Any]]) -> str:
 
 
 def _show_history(request: Request, history: Sequence[dict[str, Any]]) -> str:
-    return f"I was shown {_count(len(history), 'message')}:\n{_list_messages(history)}"
+    return f"I was shown {_format_count(len(history), 'message')}:\n{_list_messages(history)}"
 
 
 def _show_tools(request: Request, history: Sequence[dict[str, Any]]) -> str:
@@ -138,25 +141,16 @@ def _show_help(request: Request, history: Sequence[dict[str, Any]]) -> str:
 
 def _list_messages(history: Sequence[dict[str, Any]]) -> str:
     return "\n".join(
-        f"- {message['role']}: {_shorten(str(message['content']))}" for message in history
+        f"- {message['role']}: {one_line(str(message['content']), _MESSAGE_LENGTH)}"
+        for message in history
     )
 
 
-def _shorten(text: str) -> str:
-    # A word has at least one character, so later words cannot be within the length.
-    line = " ".join(text.split(None, _MESSAGE_LENGTH))
-    return line if len(line) <= _MESSAGE_LENGTH else f"{line[: _MESSAGE_LENGTH - 1]}…"
-
-
-def _text(content: Any) -> str:
-    return content if isinstance(content, str) else flatten_content(content)
-
-
-def _count(count: int, noun: str) -> str:
+def _format_count(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _usage(request: Request, history: Sequence[dict[str, Any]], answer: str) -> Usage:
+def _estimate_usage(request: Request, history: Sequence[dict[str, Any]], answer: str) -> Usage:
     """Return an estimate of the tokens a model would have used, with a cost of 0."""
     prompt = "\n".join([request.system, *(str(message["content"]) for message in history)])
     prompt_tokens = tokens.estimate_tokens(prompt) + tokens.PER_MESSAGE * len(history)

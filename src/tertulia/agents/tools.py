@@ -41,13 +41,14 @@ async def run_tools(
         for call, task in zip(calls, tasks, strict=True):
             await watcher.wait_done(task)
             if task.done():
-                yield ToolResult(call.id, *limit_result(_content(task)))
+                yield ToolResult(call.id, *limit_result(_result_of(task)))
         watcher.check()
     finally:
         await _cancel([task for task in tasks if not task.done()])
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[Content]]) -> None:
+    """Cancel the tasks of tools, and wait a short time for them."""
     for task in tasks:
         task.cancel()
     if tasks and (await asyncio.wait(tasks, timeout=_GRACE_SECONDS))[1]:
@@ -70,12 +71,13 @@ def with_distinct_ids(calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
     return tuple(calls_by_id.values())
 
 
-def _content(task: asyncio.Task[Content]) -> Content:
+def _result_of(task: asyncio.Task[Content]) -> Content:
     # A tool that cancels itself has failed; nothing here has cancelled this task.
     return _CANCELLED if task.cancelled() else task.result()
 
 
 async def _run_call(call: ToolCall, tools_by_name: Mapping[str, Tool], seconds: float) -> Content:
+    """Return the result of a call, or the reason why it has none as a text for the model."""
     tool = tools_by_name.get(call.name)
     if tool is None:
         names = ", ".join(sorted(tools_by_name)) or "none"

@@ -70,7 +70,6 @@ _OVERFLOW_MESSAGE: Final = re.compile(
 )
 _OVERFLOW_STATUSES: Final = frozenset((400, 413, 422))
 
-
 _JSON: Final = "application/json"
 
 
@@ -193,6 +192,7 @@ class Transport:
         self._client: httpx2.AsyncClient | None = None
 
     async def close(self) -> None:
+        """Close the connections; a later call opens new ones."""
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
@@ -247,6 +247,7 @@ class Transport:
     async def _chunks(
         self, response: httpx2.Response, watcher: StopWatcher, deadline: Deadline
     ) -> AsyncIterator[bytes]:
+        """Yield the body; raise `AgentFailed` if it is too large, `TimeoutError` at a limit."""
         size = 0
         chunks = response.aiter_bytes()
         while True:
@@ -414,11 +415,11 @@ def encode_body(body: Any) -> bytes:
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     """Return the seconds a server asks to wait, given in milliseconds, seconds or as a date."""
-    milliseconds = _number(headers.get("retry-after-ms"))
+    milliseconds = _parse_seconds(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000
     header = headers.get("retry-after")
-    seconds = _number(header)
+    seconds = _parse_seconds(header)
     if seconds is not None or header is None:
         return seconds
     try:
@@ -464,7 +465,10 @@ def validate_url(url: str) -> tuple[str, str]:
 
 
 def check_header(name: str, value: str) -> str:
-    """Return the value of a header without white space around it; raise `ConfigError`."""
+    """Return the value of a header without white space around it.
+
+    Raise `ConfigError` if it has characters that cannot be sent.
+    """
     # The network library would repeat the value, a secret, in its own error.
     value = value.strip()
     if not value.isascii() or not value.isprintable():
@@ -476,9 +480,12 @@ def check_header(name: str, value: str) -> str:
     return value
 
 
-def _number(text: str | None) -> float | None:
+def _parse_seconds(text: str | None) -> float | None:
+    """Return the number in a header; None if there is no header, or no sensible number in it."""
+    if text is None:
+        return None
     try:
-        number = float(text) if text is not None else -1.0
+        number = float(text)
     except ValueError:
         return None
     return number if 0 <= number < 1e9 else None
