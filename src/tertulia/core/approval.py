@@ -26,10 +26,12 @@ Unattended = Literal["decline", "owner"]
 TERMINAL: Final = "terminal"
 # Longer arguments would not be read before they are approved: such a call is declined.
 MAX_SHOWN: Final = 20_000
+# The actions of the tool `process` that change something.
 _WRITES: Final = ("kill", "write", "submit")
 _PATTERN_CHARACTERS: Final = "*?["
-# Letters and symbols that look blank, and marks that can carry a hidden text.
+# Letters and symbols that look blank.
 _BLANK: Final = frozenset("\u115f\u1160\u3164\uffa0\u2800\u034f\u17b4\u17b5")
+# Ranges of marks that can carry a hidden text.
 _SELECTORS: Final = (
     (0x180B, 0x180F),
     (0xFE00, 0xFE0F),
@@ -171,7 +173,7 @@ def arguments_of(call: ToolCall) -> dict[str, Any] | None:
 def show_arguments(arguments: Mapping[str, Any]) -> str:
     """Return the arguments as JSON in which every invisible character is written as an escape."""
     text = json.dumps(arguments, ensure_ascii=False, indent=2, default=str)
-    return "".join(char if char == "\n" else escape_invisible(char) for char in text)
+    return "\n".join(escape_invisible(line) for line in text.split("\n"))
 
 
 def escape_invisible(text: str) -> str:

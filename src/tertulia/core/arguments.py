@@ -17,6 +17,7 @@ from typing import (
     Annotated,
     Any,
     Literal,
+    NoReturn,
     Protocol,
     TypeVar,
     Union,
@@ -33,8 +34,8 @@ from tertulia.errors import ConfigError
 
 _Class = TypeVar("_Class", bound=type)
 _Accepts = Callable[[Any], bool]
-# Not int and float: some of their values do not fit.
-_ACCEPTED_WHOLE = frozenset({str, bytes, bool, types.NoneType, Source, Usage})
+# Types of which every value fits; not int and float, which have values that do not.
+_ACCEPTED_TYPES = frozenset({str, bytes, bool, types.NoneType, Source, Usage})
 _INTEGER_BITS = 1024  # Python refuses to write much longer numbers
 
 
@@ -42,11 +43,13 @@ def checks_arguments(cls: _Class) -> _Class:
     """Make every public method of a class check its arguments; return the class."""
     for name, method in vars(cls).copy().items():
         if not name.startswith("_") and inspect.isfunction(method):
-            setattr(cls, name, _checked(method))
+            setattr(cls, name, _with_checks(method))
     return cls
 
 
-def _checked(method: Callable[..., Any]) -> Callable[..., Any]:
+def _with_checks(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the method with a check of its arguments before it."""
+
     @functools.cache  # read at the first call: importing the package stays fast
     def read_hints() -> tuple[list[_Hint], dict[str, _Hint]]:
         types_by_name = get_type_hints(method)
@@ -79,10 +82,10 @@ class _Hint:
         self.name = name
         self._hint = hint
         self.accepts: _Accepts = _acceptor(hint)
-        # Every value of these types fits: nearly all arguments need no other check.
-        self.types = frozenset(_options(hint)) & _ACCEPTED_WHOLE
+        # The types of the hint that need no look at the value, as nearly all arguments.
+        self.types = frozenset(_options(hint)) & _ACCEPTED_TYPES
 
-    def refuse(self, value: object) -> None:
+    def refuse(self, value: object) -> NoReturn:
         """Raise the `ConfigError` for a value that does not fit."""
         if self._hint is Source:
             validate.source(value)

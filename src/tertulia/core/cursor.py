@@ -11,7 +11,7 @@ from tertulia.core.text.excerpt import short_repr
 from tertulia.errors import ConfigError
 
 
-def encode(*position: int | float) -> str:
+def encode(*position: int) -> str:
     """Return the cursor for a position, given as the numbers of its sort key."""
     return base64.urlsafe_b64encode(msgspec.json.encode(position)).decode().rstrip("=")
 

@@ -162,8 +162,8 @@ def read_type(content: bytes, declared: str | None = None) -> str:
     try:
         text = content[:4096].decode("utf-8")
     except UnicodeDecodeError as problem:
-        # A character that the cut went through is at the very end.
-        if problem.start < len(content[:4096]) - 4 or not content:
+        # Only the last character may be invalid: the cut may have gone through it.
+        if problem.start < len(content[:4096]) - 4:
             return "application/octet-stream"
         text = content[: problem.start].decode("utf-8")
     if "\0" in text:
@@ -175,21 +175,19 @@ def read_type(content: bytes, declared: str | None = None) -> str:
 
 
 def _begins_with(content: bytes, signature: bytes) -> bool:
-    if signature.startswith(b"....") or b"...." in signature:
-        before, _, after = signature.partition(b"....")
-        return content.startswith(before) and content[len(before) + 4 :].startswith(after)
-    return content.startswith(signature)
+    before, dots, after = signature.partition(b"....")
+    return content.startswith(before) and content[len(before + dots) :].startswith(after)
 
 
 def safe_name(name: str | None, media_type: str) -> str:
     """Return a file name without folders, control characters and tricks of direction."""
-    extension = _EXTENSIONS.get(media_type, "bin")
-    last = (name or "").replace("\\", "/").rpartition("/")[2]
-    clean = _UNSAFE.sub("_", last.encode("utf-8", "replace").decode()).strip(" .")
+    base_name = (name or "").replace("\\", "/").rpartition("/")[2]
+    clean = _UNSAFE.sub("_", base_name.encode("utf-8", "replace").decode()).strip(" .")
     if not clean:
-        return f"file.{extension}"
+        return f"file.{_EXTENSIONS.get(media_type, 'bin')}"
     if len(clean) <= _MAX_NAME:
         return clean
-    stem, dot, end = clean.rpartition(".")
-    keeps_end = dot and len(end) <= 10
-    return f"{stem[: _MAX_NAME - len(end) - 1]}.{end}" if keeps_end else clean[:_MAX_NAME]
+    stem, dot, extension = clean.rpartition(".")
+    if not dot or len(extension) > 10:
+        return clean[:_MAX_NAME]
+    return f"{stem[: _MAX_NAME - len(extension) - 1]}.{extension}"

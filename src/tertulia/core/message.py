@@ -38,8 +38,9 @@ INTERRUPTED = "interrupted"
 # A message up to the first size is stored inline. In a larger one, each text above the second size
 # is stored separately.
 INLINE_SIZE = 32_768
-_CALL_LENGTH = 200  # of a tool call that is shown in one line
 PART_SIZE = 8_192
+
+_CALL_LENGTH = 200  # of a tool call that is shown in one line
 
 # Levels of nested lists and dicts: far more than real messages have, far fewer than would overflow
 # the stack of a JSON parser.
@@ -47,6 +48,7 @@ MAX_NESTING = 100
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
+# The keys and indexes that lead to a value within a message.
 Path = tuple[str | int, ...]
 
 # In this order, and not as a union that would be built for every message: nearly all are dicts.

@@ -221,7 +221,7 @@ def latest_occurrence(at_hour: int, now: datetime, zone: tzinfo) -> datetime:
         occurrence = _occurrence(at_hour, today + days, zone)
         if occurrence <= now:
             return occurrence
-    raise AssertionError("three calendar days contain an occurrence")
+    raise AssertionError("one of these days has an occurrence")
 
 
 def next_occurrence(at_hour: int, after: datetime, zone: tzinfo) -> datetime:
@@ -232,7 +232,7 @@ def next_occurrence(at_hour: int, after: datetime, zone: tzinfo) -> datetime:
         occurrence = _occurrence(at_hour, today + days, zone)
         if occurrence > after:
             return occurrence
-    raise AssertionError("three calendar days contain an occurrence")
+    raise AssertionError("one of these days has an occurrence")
 
 
 @lru_cache(maxsize=256)

@@ -23,7 +23,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from tertulia.core.settings import require_zone as get_zone
+from tertulia.core.settings import require_zone
 from tertulia.core.time_phrases import parse_plan
 from tertulia.errors import ConfigError
 from tertulia.install_command import install_command
@@ -90,7 +90,7 @@ class Due(NamedTuple):
 
 def parse_rule(text: str, *, now: datetime, zone: str) -> Rule:
     """Parse a rule as people write it; raise `ConfigError` if it is invalid or can never run."""
-    phrase = parse_plan(text, now, get_zone(zone))
+    phrase = parse_plan(text, now, require_zone(zone))
     kind, _, rest = " ".join((phrase or text).split()).partition(" ")
     parser = _PARSERS.get(kind.lower())
     if parser is None or not rest:
@@ -214,7 +214,7 @@ def _newest_first(rule: Rule, planned: datetime, newest: datetime) -> Iterator[d
 def _next_cron(rule: Cron, time: datetime) -> datetime | None:
     # cronsim computes in local time, which shows some times twice; so its result may be before
     # `time`, and then it is asked again with a start one minute later.
-    zone = get_zone(rule.zone)
+    zone = require_zone(rule.zone)
     begin = time
     while True:
         previous: datetime | None = None
@@ -249,10 +249,10 @@ def _iterate_cron(fields: str, begin: datetime) -> Iterator[datetime]:
 
 
 def _parse_at(rest: str, now: datetime, zone: str) -> Rule:
-    time_zone = get_zone(zone)
+    time_zone = require_zone(zone)
     text = rest.upper().removesuffix(" UTC")
     if text != rest.upper():
-        time_zone = get_zone("UTC")
+        time_zone = require_zone("UTC")
     if re.fullmatch(r"\d{1,2}:\d{2}", text):
         today = now.astimezone(time_zone).replace(tzinfo=None)
         hour, minute = map(int, text.split(":"))

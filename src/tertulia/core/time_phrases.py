@@ -38,16 +38,15 @@ _REPEATED: Final = {
 
 
 def parse_span(text: str, now: datetime, zone: tzinfo) -> tuple[datetime, datetime] | None:
-    """Return the begin and the end of what a phrase about the past names; None if it is none.
+    """Return the beginning and the end of the time that a phrase about the past names, or None.
 
-    A day has its first and its last moment; a span such as `7d` is the moment that long ago.
+    A day ends when the next one begins; a span such as `7d` is the one moment that long ago.
     """
     phrase = _normalise(text)
     local = now.astimezone(zone)
     if match := _SPAN.fullmatch(phrase):
-        unit = match[2] if match[2] in ("m", "min", "mins") else match[2][0]
         try:
-            moment = now - timedelta(**{_UNITS[unit[0]]: int(match[1])})
+            moment = now - timedelta(**{_UNITS[match[2][0]]: int(match[1])})
         except OverflowError:
             return None
         return moment, moment
@@ -61,7 +60,7 @@ def parse_span(text: str, now: datetime, zone: tzinfo) -> tuple[datetime, dateti
 
 
 def parse_plan(text: str, now: datetime, zone: tzinfo) -> str | None:
-    """Return a plan in the form of a schedule rule (`at …`, `cron …`), or None if it is none."""
+    """Return a plan in the form of a schedule rule (`at …`, `cron …`), or None if it is no plan."""
     phrase = _normalise(text)
     local = now.astimezone(zone)
     if phrase in ("hourly", "every hour"):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 
-from tertulia.core.history.account import FATES, account_for
+from tertulia.core.history.account import Fate, account_for
 from tertulia.core.history.formats import Style, render, token_counter
 from tertulia.core.history.repair import Block, Result, build_blocks
 from tertulia.core.history.window import HistoryBudget, fit_history
@@ -38,7 +40,7 @@ def test_what_is_given_is_what_the_model_gets(
     rendered = render(window.blocks, "openai", Style(result_limit=window.result_limit))
     fates = account_for(rows, candidates, window)
     assert len(fates) == len(rows)
-    assert {fate.fate for fate in fates.values()} <= set(FATES)
+    assert {fate.fate for fate in fates.values()} <= set(get_args(Fate))
 
     # The rendered messages are the given rows in the order of their steps, and a note for each
     # call without a result.

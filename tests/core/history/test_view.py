@@ -49,7 +49,6 @@ def test_view_of_spans_shows_them_and_everything_later(spans: list[Span]) -> Non
     view = view_of_spans(spans, 2, last)
     assert messages_of(view.spans(last)) == messages_of(spans)
     assert messages_of(view.spans(last + 2)) == [*messages_of(spans), (2, last + 1), (2, last + 2)]
-    assert view.continue_in(2, last) == view
 
 
 def test_adjacent_spans_are_joined() -> None:

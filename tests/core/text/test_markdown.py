@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from itertools import combinations
+from typing import get_args
 
 import pytest
 from hypothesis import example, given
@@ -19,7 +20,7 @@ from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 
 from tertulia.core.text.markdown import _parse_markup, _read_lines, format_parts, parse
-from tertulia.core.text.spans import SPAN_KINDS, FormattedText, Span
+from tertulia.core.text.spans import FormattedText, Span, SpanKind
 from tertulia.core.text.split import length
 
 # Pieces that make every construct of Markdown likely, well-formed or not.
@@ -151,7 +152,7 @@ def letters(text: str) -> str:
 
 def assert_nested(formatted: FormattedText) -> None:
     for span in formatted.spans:
-        assert span.kind in SPAN_KINDS
+        assert span.kind in get_args(SpanKind)
         assert 0 <= span.start < span.end <= len(formatted.text)
     for first, second in combinations(formatted.spans, 2):
         # In order: outer before inner, otherwise by their start.

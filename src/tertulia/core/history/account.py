@@ -1,7 +1,7 @@
 """The account of a history: what became of each stored row on its way to the model.
 
-It is taken from the blocks that the history itself is rendered from, so it cannot tell another
-story: a row is shown exactly if one of those blocks has it.
+It is computed from the same blocks that the history is rendered from, so the two cannot differ: a
+row is shown exactly if one of those blocks has it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from tertulia.core.history.window import FittedHistory
 from tertulia.core.message import TOOL, USER, Message
 
 Fate = Literal["shown", "mended", "shortened", "cut", "hidden", "summed_up"]
-FATES: tuple[Fate, ...] = ("shown", "mended", "shortened", "cut", "hidden", "summed_up")
 
 RowId = tuple[int, int]
 """The log and the sequence number of a row."""
@@ -54,7 +53,7 @@ def account_for(
     rendered: rendering makes the ids of calls unique.
     """
     window_fates = _fates_of(window.blocks, window.result_limit)
-    complete = {row_id for block in candidates for row_id in _row_ids(block)}
+    candidate_ids = {row_id for block in candidates for row_id in _row_ids(block)}
     fates: dict[RowId, RowFate] = {}
     for row in rows:
         row_id = row.session, row.seq
@@ -62,7 +61,7 @@ def account_for(
             fates[row_id] = window_fates[row_id]
         elif row.kind in HIDDEN_KINDS or row.role not in HISTORY_ROLES:
             fates[row_id] = RowFate(fate="hidden", detail=row.kind or f"the role {row.role}")
-        elif row_id in complete:
+        elif row_id in candidate_ids:
             fates[row_id] = CUT
         else:
             fates[row_id] = RowFate(fate="mended", detail=_why_left_out(row))
@@ -82,17 +81,19 @@ def _fates_of(blocks: Iterable[Block], limit: int | None) -> dict[RowId, RowFate
 
 def _fate_of_block(block: Block, limit: int | None) -> RowFate:
     missing = sum(result.row is None for result in block.results)
-    stored = block.row.body.get("tool_calls")
-    calls = stored if isinstance(stored, list) else [stored]
+    value = block.row.body.get("tool_calls")
+    stored_calls = value if isinstance(value, list) else [value]
     if missing:
-        plural = "a call has no result" if missing == 1 else f"{missing} calls have no result"
-        return RowFate(fate="mended", detail=plural, is_given=True)
-    if any(all(call is not each for each in calls) for call in block.calls):
+        detail = "a call has no result" if missing == 1 else f"{missing} calls have no result"
+        return RowFate(fate="mended", detail=detail, is_given=True)
+    if any(all(call is not stored for stored in stored_calls) for call in block.calls):
         return RowFate(fate="mended", detail="a call was put right", is_given=True)
     body = block.row.body
     if block.row.role == USER and not body.get("media") and not has_content(body.get("content")):
         return RowFate(fate="mended", detail="an empty message", is_given=True)
-    omitted = 0 if limit is None else sum(_omitted_arguments(call, limit) for call in block.calls)
+    omitted = (
+        0 if limit is None else sum(_count_omitted_arguments(call, limit) for call in block.calls)
+    )
     if omitted:
         return RowFate(fate="shortened", characters=omitted, is_given=True)
     return RowFate(fate="shown", is_given=True)
@@ -108,7 +109,7 @@ def _fate_of_result(row: Message, call_id: str, limit: int | None) -> RowFate:
     return RowFate(fate="shown", is_given=True)
 
 
-def _omitted_arguments(call: dict[str, object], limit: int) -> int:
+def _count_omitted_arguments(call: dict[str, object], limit: int) -> int:
     return max(0, _arguments_length(call) - _arguments_length(shorten_call(call, limit)))
 
 

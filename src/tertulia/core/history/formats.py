@@ -57,13 +57,16 @@ Timestamps = Literal["none", "user", "all", "local"]
 Format = Literal["openai", "responses", "anthropic", "text"]
 FORMATS: tuple[Format, ...] = ("openai", "responses", "anthropic", "text")
 
-_ID_FOR_ANTHROPIC = re.compile(r"[^A-Za-z0-9_-]|_(?=x[0-9a-f]+_)")
+# Characters that an id of a call must not have there, and an underscore that looks like an escape.
+_NOT_IN_ANTHROPIC_ID = re.compile(r"[^A-Za-z0-9_-]|_(?=x[0-9a-f]+_)")
 _IMAGE_DATA = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/=]+)")
 
 _PDF_DATA = "data:application/pdf;base64,"
 
-# How JSON writes the character NUL. A text that has these six characters is checked in vain.
+# How JSON writes the character NUL. A text with these six characters themselves costs a check that
+# changes nothing.
 _NUL = b"\\u0000"
+# The kinds of thinking blocks and their fields; the last one must not be empty.
 _THINKING = (("thinking", "thinking", "signature"), ("redacted_thinking", "data"))
 
 _encode = msgspec.json.Encoder().encode
@@ -93,8 +96,8 @@ def render(blocks: Sequence[Block], form: Format, style: Style) -> list[dict[str
     if form == "openai":
         messages = _render_openai(blocks, style, moves_images=style.media is not None)
     elif form == "responses":
-        openai = _render_openai(blocks, style)
-        messages = [item for message in openai for item in _to_responses(message)]
+        openai_messages = _render_openai(blocks, style)
+        messages = [item for message in openai_messages for item in _to_responses(message)]
     elif form == "anthropic":
         unmerged = [message for block in blocks for message in _render_anthropic(block, style)]
         messages = _merge_roles(_start_with_user(unmerged))
@@ -139,6 +142,7 @@ def _count_message(message: Mapping[str, Any]) -> int:
 
 
 def _count_part(part: Mapping[str, Any]) -> int:
+    """Return the estimated tokens of a part: of its text, or of an image."""
     text = part.get("text") or part.get("refusal")
     return tokens.PER_IMAGE if text is None else tokens.estimate_tokens(text)
 
@@ -172,11 +176,11 @@ def _render_openai(
         else:
             messages.append(_render_assistant(block, style))
             results = [_render_result(result, style) for result in block.results]
-            messages += _with_images_after(results) if moves_images else results
+            messages += _move_images_after(results) if moves_images else results
     return messages
 
 
-def _with_images_after(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _move_images_after(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Move the images of a step's results into a message of the user after them.
 
     The chat completions API accepts no images in the result of a tool.
@@ -333,6 +337,7 @@ def _add_parts(content: Any, parts: Sequence[Part]) -> list[Part]:
 
 
 def _surround(content: Any, header: str, tail: str = "") -> Any:
+    """Return text or parts with a header before them and another text after them."""
     if isinstance(content, list):
         before = [{"type": "text", "text": header.rstrip("\n")}] if header else []
         after = [{"type": "text", "text": tail}] if tail else []
@@ -490,7 +495,7 @@ def _anthropic_id(call_id: str) -> str:
 
     Different ids stay different.
     """
-    return _ID_FOR_ANTHROPIC.sub(lambda match: f"_x{ord(match[0]):x}_", call_id)
+    return _NOT_IN_ANTHROPIC_ID.sub(lambda match: f"_x{ord(match[0]):x}_", call_id)
 
 
 def _start_with_user(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:

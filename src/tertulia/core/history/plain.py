@@ -38,37 +38,37 @@ def find_plain_history(
     The rows have consecutive numbers from `first_seq`; `whole` is true if they are all there are.
     The budget has no maximum of tokens.
     """
-    first = _find_question(rows, budget, whole=whole)
+    first = _find_first_question(rows, budget, whole=whole)
     if first is None:
         return None
     bodies: list[Body] = []
     starts: list[int] = []  # of the turns, in `bodies`
     used_ids: set[str] = set()
-    expected: list[str] = []  # the calls whose results come next
-    question = None  # the turn of the message before, if a person wrote it
+    expected_ids: list[str] = []  # of the calls whose results come next
+    question_turn = None  # the turn of the message before, if a person wrote it
     try:
         for turn, role, text in rows[first:] if first else rows:
             body = _decode(text)
             content = body["content"]
             is_text = type(content) is str
-            if expected:
+            if expected_ids:
                 is_plain = (
                     role == TOOL
                     and is_text
                     and len(body) == 3
-                    and body["tool_call_id"] == expected.pop(0)
+                    and body["tool_call_id"] == expected_ids.pop(0)
                 )
             elif len(body) == 3 and role == ASSISTANT:
-                question = None
-                expected = _read_call_ids(body["tool_calls"], used_ids)
-                is_plain = len(expected) > 0 and (is_text or content is None)
+                question_turn = None
+                expected_ids = _read_call_ids(body["tool_calls"], used_ids)
+                is_plain = len(expected_ids) > 0 and (is_text or content is None)
             else:
                 is_plain = len(body) == 2 and is_text and content and not content.isspace()
                 if role != USER:
-                    question = None
+                    question_turn = None
                     is_plain = is_plain and role == ASSISTANT
-                elif question != turn:
-                    question = turn
+                elif question_turn != turn:
+                    question_turn = turn
                     starts.append(len(bodies))
             # A character is found much faster than a text, and many texts have no backslash.
             if not is_plain or ("\\" in text and _NUL in text):
@@ -76,25 +76,27 @@ def find_plain_history(
             bodies.append(body)
     except (ValueError, KeyError, RecursionError):
         return None
-    if expected:
+    if expected_ids:
         return None
     return _cut(bodies, starts, first_seq + first, budget, whole=whole)
 
 
-def _find_question(rows: Sequence[PlainRow], budget: HistoryBudget, *, whole: bool) -> int | None:
+def _find_first_question(
+    rows: Sequence[PlainRow], budget: HistoryBudget, *, whole: bool
+) -> int | None:
     """Return the index of the first message of a person; what is before it is not shown.
 
     Return None if older rows have to be read, or if one of these has an unusual role.
     """
-    results = 0  # at the beginning, whose calls were not read
+    leading_results = 0  # results at the beginning, whose calls were not read
     for index, (_, role, _) in enumerate(rows):
         if role == USER:
-            has_enough = whole or len(rows) - results > budget.messages
+            has_enough = whole or len(rows) - leading_results > budget.messages
             return index if has_enough else None
         if role not in (ASSISTANT, TOOL):
             return None
-        if role == TOOL and results == index:
-            results += 1
+        if role == TOOL and leading_results == index:
+            leading_results += 1
     return None
 
 

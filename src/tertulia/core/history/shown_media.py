@@ -23,15 +23,16 @@ from tertulia.core.message import Message
 from tertulia.core.text import heads
 from tertulia.core.text.prompt_safe import quote_text
 
+# More turns with files, files, or bytes than these cause a jump.
 MAX_TURNS: Final = 8
 MAX_FILES: Final = 20
 MAX_BYTES: Final = 16_000_000
-# What a jump leaves.
+# How many of them stay shown after a jump.
 _KEPT_TURNS: Final = 4
 _KEPT_FILES: Final = 10
 _KEPT_BYTES: Final = 8_000_000
 
-MAX_TEXT: Final = 100_000
+MAX_TEXT: Final = 100_000  # characters of the text of a file
 _CAPTION_LENGTH: Final = 600
 _PIXELS_PER_TOKEN: Final = 750
 # What a provider charges for one page of a document, as text and as an image.
@@ -76,16 +77,17 @@ class MediaView(NamedTuple):
         name = f" {quote_text(media.name, 80)}" if media.name else ""
         if media.problem is not None or prepared is None:
             reason = f"not received, {media.problem}" if media.problem else "not shown"
-            return _text(f"[{_plain_kind(media.type)}{name}: {reason}]")
+            return _text(f"[{_noun_of(media.type)}{name}: {reason}]")
         if prepared.kind == "image":
             return self._image(row, index, name, prepared)
         if prepared.kind == "document" and self.model.reads_documents:
             return self._document(row, index, media, prepared)
         if prepared.kind in ("text", "document"):
-            return _text(self._quote(f"{_KINDS[prepared.kind]}{name}", media, prepared))
+            noun = "document" if prepared.kind == "document" else "file"
+            return _text(self._quote(f"{noun}{name}", media, prepared))
         if prepared.kind == "audio":
             return _text(f"[audio{name}: transcribed above]")
-        return _text(f"[{_plain_kind(media.type)}{name}: not shown, {prepared.problem}]")
+        return _text(f"[{_noun_of(media.type)}{name}: not shown, {prepared.problem}]")
 
     def _image(self, row: Message, index: int, name: str, prepared: PreparedMedia) -> Part:
         data = self._data(row, index, prepared)
@@ -107,6 +109,7 @@ class MediaView(NamedTuple):
         return {"type": "file", "file": file}
 
     def _data(self, row: Message, index: int, prepared: PreparedMedia) -> str | None:
+        """Return the bytes of a file in base64, or None if it is not shown or was deleted."""
         if (row.session, row.seq, "media", index) not in self.shown:
             return None
         return self.contents.get(prepared.hash or "")
@@ -116,7 +119,7 @@ class MediaView(NamedTuple):
         if not self.model.sees_images:
             return "this model cannot see images"
         # One of the same message is shown, so this one never was.
-        has_shown = any(at[:2] == (row.session, row.seq) for at in self.shown)
+        has_shown = any(position[:2] == (row.session, row.seq) for position in self.shown)
         return "not shown, there are too many at once" if has_shown else "shown earlier"
 
     def _quote(self, title: str, media: Media, prepared: PreparedMedia) -> str:
@@ -238,13 +241,10 @@ def _is_image(part: Any) -> bool:
     return isinstance(part, Mapping) and part.get("type") == IMAGE
 
 
-def _plain_kind(media_type: str | None) -> str:
+def _noun_of(media_type: str | None) -> str:
     kind = (media_type or "").partition("/")[0]
     return kind if kind in ("image", "audio", "video", "voice") else "file"
 
 
 def _text(text: str) -> Part:
     return {"type": "text", "text": text}
-
-
-_KINDS: Final = {"document": "document", "text": "file"}

@@ -60,8 +60,8 @@ def _line(message: Mapping[str, Any]) -> str:
     text = text_of(message)
     author = _AUTHOR.match(text) if message["role"] == USER else None
     if author is not None:
-        said = text[author.end() :]
-        return f"- From {author[1]}: {quote_text(said, _MAX_LINE_LENGTH)}" if said.strip() else ""
+        words = text[author.end() :]
+        return f"- From {author[1]}: {quote_text(words, _MAX_LINE_LENGTH)}" if words.strip() else ""
     text = one_line(text, _MAX_LINE_LENGTH)
     name = "Person" if message["role"] == USER else "Assistant"
     return f"- {name}: {text}" if text else ""

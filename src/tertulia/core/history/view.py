@@ -54,36 +54,34 @@ class View(msgspec.Struct, frozen=True):
         """Return the logs that the view reads from."""
         return {log for log, _, _ in self.ranges}
 
-    def continue_in(self, log: int, last_seq: int) -> View:
-        """Return this view, closed, followed by everything in `log` after `last_seq`."""
-        return _join([*self.spans(last_seq)], log, last_seq + 1)
-
     def before(self, log: int, seq: int, last_seq: int) -> list[Span]:
-        """Return the messages before a message; raise `LookupError` if it is not visible."""
+        """Return the spans before a message; raise `LookupError` if it is not visible."""
         before: list[Span] = []
         for span in self.spans(last_seq):
             if span.log == log and span.first <= seq <= span.last:
-                return [*before, *_span(log, span.first, seq - 1)]
+                return [*before, *_spans_between(log, span.first, seq - 1)]
             before.append(span)
         raise LookupError(seq)
 
     def since(self, log: int, seq: int, last_seq: int) -> list[Span]:
-        """Return a message and those after it; raise `LookupError` if it is not visible."""
+        """Return the spans from a message on; raise `LookupError` if it is not visible."""
         after: list[Span] = []
         for span in reversed(self.spans(last_seq)):
             if span.log == log and span.first <= seq <= span.last:
-                return [*_span(log, seq, span.last), *reversed(after)]
+                return [*_spans_between(log, seq, span.last), *reversed(after)]
             after.append(span)
         raise LookupError(seq)
 
     def after(self, log: int, seq: int, last_seq: int) -> list[Span]:
-        """Return the messages after a message; raise `LookupError` if it is not visible."""
+        """Return the spans after a message; raise `LookupError` if it is not visible."""
         first, *rest = self.since(log, seq, last_seq)
-        return [*_span(log, first.first + 1, first.last), *rest]
+        return [*_spans_between(log, first.first + 1, first.last), *rest]
 
     def contains(self, log: int, seq: int, last_seq: int) -> bool:
         """Return whether a message is visible."""
-        return any(s.log == log and s.first <= seq <= s.last for s in self.spans(last_seq))
+        return any(
+            span.log == log and span.first <= seq <= span.last for span in self.spans(last_seq)
+        )
 
     def locate(self, seq: int, last_seq: int) -> int:
         """Return the log of a visible sequence number; raise `LookupError` if it is not visible."""
@@ -131,32 +129,30 @@ def index_of(spans: list[Span], seq: int) -> int:
 
 
 def slice_spans(spans: list[Span], start: int, stop: int) -> list[Span]:
-    """Return the spans of the messages at the places `start` to before `stop`, as of a list."""
-    return oldest_spans(newest_spans(spans, _total(spans) - max(start, 0)), stop - max(start, 0))
+    """Return the spans of the messages with the indexes `start` to before `stop`, as of a list."""
+    start = max(start, 0)
+    total = sum(span.size for span in spans)
+    return oldest_spans(newest_spans(spans, total - start), stop - start)
 
 
 def view_of_spans(spans: list[Span], log: int, last_seq: int) -> View:
-    """Return a view of `spans`, followed by everything in `log` after `last_seq`."""
-    return _join(spans, log, last_seq + 1)
+    """Return a view of `spans`, followed by everything in `log` after `last_seq`.
 
-
-def _join(spans: list[Span], log: int, next_seq: int) -> View:
+    Adjacent ranges of a log become one.
+    """
     ranges: list[tuple[int, int, int | None]] = []
     for span in spans:
         if ranges and ranges[-1][0] == span.log and ranges[-1][2] == span.first - 1:
             ranges[-1] = (span.log, ranges[-1][1], span.last)
         else:
             ranges.append((span.log, span.first, span.last))
-    if ranges and ranges[-1][0] == log and ranges[-1][2] == next_seq - 1:
+    if ranges and ranges[-1][0] == log and ranges[-1][2] == last_seq:
         ranges[-1] = (log, ranges[-1][1], None)
     else:
-        ranges.append((log, next_seq, None))
+        ranges.append((log, last_seq + 1, None))
     return View(tuple(ranges))
 
 
-def _total(spans: list[Span]) -> int:
-    return sum(span.size for span in spans)
-
-
-def _span(log: int, first: int, last: int) -> list[Span]:
+def _spans_between(log: int, first: int, last: int) -> list[Span]:
+    """Return the span of these messages, or an empty list if there is none."""
     return [Span(log, first, last)] if first <= last else []

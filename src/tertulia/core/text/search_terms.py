@@ -55,10 +55,12 @@ def snippet(text: str, phrases: list[Phrase], *, size: int = SNIPPET) -> str:
     line = one_line(text)
     if len(line) <= size:
         return line
-    low = line.lower()
-    positions = (low.find(phrase.replace(" ", "") if _UNSPACED.search(phrase) else phrase)
-                 for phrase, _ in phrases)  # fmt: skip
-    at = min((position for position in positions if position >= 0), default=0)
-    start = max(0, min(at - size // 3, len(line) - size))
+    lower_line = line.lower()
+    texts = (
+        phrase.replace(" ", "") if _UNSPACED.search(phrase) else phrase for phrase, _ in phrases
+    )
+    positions = [lower_line.find(text) for text in texts]
+    first = min((position for position in positions if position >= 0), default=0)
+    start = max(0, min(first - size // 3, len(line) - size))
     cut = line[start : start + size]
     return ("…" if start else "") + cut + ("…" if start + size < len(line) else "")

@@ -13,14 +13,13 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from html import escape
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 import msgspec
 
 SpanKind = Literal[
     "bold", "italic", "underline", "strike", "spoiler", "code", "pre", "link", "quote", "heading"
 ]
-SPAN_KINDS: tuple[SpanKind, ...] = get_args(SpanKind)
 
 # Put between "@" and a name, it is invisible, breaks no line, and no platform reads a mention.
 WORD_JOINER: Final = "\u2060"
