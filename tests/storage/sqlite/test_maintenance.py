@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import sys
 import threading
 from pathlib import Path
 
@@ -163,3 +165,21 @@ def test_check_finds_each_kind_of_damage(
         assert [hit.seq for hit in store.search("b").items] == [2]
         assert len(store.sessions.find(text="circle").items) == 1
     handles.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_failed_backup_leaves_no_file_open(handles: Handles, tmp_path: Path) -> None:
+    store = handles.open()
+    store.sessions.open(dm("anna"))
+
+    def fail(done: int, total: int) -> None:
+        raise RuntimeError("the disk of the caller is full")
+
+    with pytest.raises(RuntimeError) as failure:
+        store.backup(tmp_path / "copy.db", progress=fail)
+    links = (f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd"))
+    opened = [os.path.realpath(link) for link in links]
+    # The error is kept, and with it every object of the calls that it came through.
+    assert failure.tb is not None
+    assert not [path for path in opened if "copy.db" in path]
+    assert not list(tmp_path.glob("copy.db*"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import apsw
@@ -53,14 +54,13 @@ def backup(db: SqliteDatabase, target: str, *, progress: Progress | None = None)
         # The first read takes the snapshot; `begin` alone does not.
         connection.execute("begin; select 1 from sqlite_schema limit 1").fetchall()
         with (
-            apsw.Connection(partial) as copy,
+            closing(apsw.Connection(partial)) as copy,
             copy.backup("main", connection, "main") as steps,
         ):
             while not steps.done:
                 steps.step(_PAGES_PER_STEP)
                 if progress is not None:
                     progress(steps.page_count - steps.remaining, steps.page_count)
-        copy.close()
 
     try:
         # Created here, before SQLite does it, so that only the owner may read it, like the store.
