@@ -36,7 +36,7 @@ def public_name(where: str) -> str:
 def inspect_store(where: str, *, for_damage: bool = False) -> Inspection:
     """Inspect the store at a location without changing it."""
     if not is_server(where):
-        return inspect.inspect_store(_path(where), for_damage=for_damage)
+        return inspect.inspect_store(_require_path(where), for_damage=for_damage)
     with _require_psycopg():
         from tertulia.storage.postgres.inspect import inspect_store as inspect_server
     return inspect_server(where, public_name(where))
@@ -44,11 +44,9 @@ def inspect_store(where: str, *, for_damage: bool = False) -> Inspection:
 
 def applied_migrations(where: str) -> list[str]:
     """Return the migrations that were applied to a store; [] if there is no store."""
-    return (
-        inspect_store(where).applied
-        if is_server(where)
-        else inspect.applied_migrations(_path(where))
-    )
+    if is_server(where):
+        return inspect_store(where).applied
+    return inspect.applied_migrations(_require_path(where))
 
 
 def open_database(where: str | os.PathLike[str], settings: Settings) -> Database:
@@ -56,11 +54,11 @@ def open_database(where: str | os.PathLike[str], settings: Settings) -> Database
 
     Raise ConfigError if the location is invalid, StoreError if the store cannot be opened.
     """
-    value: object = where  # a caller without types may pass anything
-    text = os.fspath(where) if isinstance(value, str | os.PathLike) else _path(value)
+    value: object = where  # callers without a type checker may pass anything
+    text = os.fspath(where) if isinstance(value, str | os.PathLike) else _require_path(value)
     safe = settings.durability == "safe"
     if not is_server(text):
-        return SqliteDatabase(_path(text), safe=safe, busy_seconds=settings.busy_seconds)
+        return SqliteDatabase(_require_path(text), safe=safe, busy_seconds=settings.busy_seconds)
     with _require_psycopg():
         from tertulia.storage.postgres.database import PostgresDatabase
     return PostgresDatabase(
@@ -71,7 +69,7 @@ def open_database(where: str | os.PathLike[str], settings: Settings) -> Database
     )
 
 
-def _path(where: object) -> str:
+def _require_path(where: object) -> str:
     """Return the path of the file at a location; raise ConfigError if it is not a file."""
     path = where.removeprefix(_SQLITE) if isinstance(where, str) else ""
     if not path:

@@ -44,8 +44,8 @@ class DatabaseHandle(ABC):
     def _is_one_commit(self, before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
         """Return whether only one commit lies between two states."""
 
-    # Open pages of the console are woken by this count: decision 0038.
     def count_changes(self) -> int:
+        # Open pages of the console are woken by this count: decision 0038.
         with self._changes_lock:
             self._look_for_changes()
             return self._changes
@@ -63,6 +63,7 @@ class DatabaseHandle(ABC):
             return result
 
     def _look_for_changes(self) -> None:
+        """Count a change if something was committed since the last look; needs the lock."""
         state = self._commit_state()
         if self._last_state is None or state[0] != self._last_state[0]:
             self._changes += 1

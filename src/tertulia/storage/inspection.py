@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tertulia.storage import statements
+from tertulia.storage import migration
 
 _COUNTS = ("current", "ended", "messages", "people", "calls")
 _UNDELIVERED_COUNTS = ("dead", "unknown", "given_up")
@@ -16,7 +16,10 @@ _EXAMPLES = 5  # at most so many rows are named for each violation
 
 
 class Inspection(msgspec.Struct, frozen=True):
-    """The state of a store; without counts if it is damaged or its schema is not current."""
+    """The state of a store; the counts are None if it is damaged or its schema is not current.
+
+    `dead` and `unknown` count deliveries, `given_up` accepted messages that were not answered.
+    """
 
     applied: list[str]
     pending: list[str]
@@ -30,14 +33,14 @@ class Inspection(msgspec.Struct, frozen=True):
     people: int | None = None
     calls: int | None = None
     unindexed: int | None = None
-    dead: int = 0  # deliveries
-    unknown: int = 0  # deliveries
-    given_up: int = 0  # accepted messages
+    dead: int = 0
+    unknown: int = 0
+    given_up: int = 0
 
 
 def pending_migrations(applied: list[str], dialect: str) -> list[str]:
     """Return the names of the migrations that this program would still apply."""
-    return [name for name, _ in statements.migrations(dialect) if name not in applied]
+    return [name for name in migration.names(dialect) if name not in applied]
 
 
 def with_counts(inspection: Inspection, first_row: Callable[[str], Any]) -> Inspection:

@@ -22,7 +22,7 @@ PARSE_ERRORS = (ValueError, TypeError, LookupError, AttributeError, OverflowErro
 
 
 def to_micros(moment: datetime) -> int:
-    """Return whole microseconds since 1970; exact, unlike a float of seconds."""
+    """Return whole microseconds since 1970; exact, unlike the float of `timestamp()`."""
     return (moment - EPOCH) // _MICROSECOND
 
 
@@ -37,7 +37,7 @@ def from_micros(micros: int) -> datetime:
 
 @lru_cache(maxsize=4096)
 def parse_source(text: str) -> Source:
-    """Return a stored source; the same chats come again and again, and a source never changes."""
+    """Return a stored source; cached, because the same chats come again and again."""
     return Source.from_dict(from_json(text))
 
 
@@ -190,10 +190,12 @@ def parse_view(ranges: str) -> View:
 
 
 def message_from_row(row: Row, tx: Transaction) -> Message:
-    """Return a row of `part_message` as a Message; `tx` loads the large parts of its body."""
-    text, away = row[7:]
-    content = parse_body(text) if away is None else load_body(text, away, tx)
-    return Message(*row[:7], content)  # type: ignore[call-arg]
+    """Return a row of `part_message` as a Message; `tx` loads the large parts of its body.
+
+    Raise `StoreCorrupt` if it is damaged.
+    """
+    log, seq, turn, role, kind, at, author, text, away = row
+    return Message(log, seq, turn, role, kind, at, author, load_body(text, away, tx))
 
 
 def parse_body(text: str) -> dict[str, Any]:
@@ -209,7 +211,7 @@ def load_body(text: str, away: str | None, tx: Transaction) -> dict[str, Any]:
     if away is None:
         return parse_body(text)
     try:
-        return restore(text, away, lambda name: _blob(tx, name))
+        return restore(text, away, lambda name: _read_blob(tx, name))
     except PARSE_ERRORS as problem:
         raise corrupt_error("a large message", problem) from problem
 
@@ -222,7 +224,8 @@ def corrupt_error(subject: str, problem: Exception) -> StoreCorrupt:
     )
 
 
-def _blob(tx: Transaction, name: str) -> bytes:
+def _read_blob(tx: Transaction, name: str) -> bytes:
+    """Return the data of a blob; raise `LookupError` if it is missing."""
     row = tx.one("blob_data", {"hash": name})
     if row is None:
         raise LookupError(f"part {name} is missing")

@@ -32,8 +32,8 @@ def load(dialect: str) -> dict[str, str]:
     """
     raw: dict[str, str] = {}
     for folder in ("common", dialect):
-        for path in _files(os.path.join(_SQL_FOLDER, folder)):
-            for name, sql in _split(_read(path)):
+        for path in _list_files(os.path.join(_SQL_FOLDER, folder)):
+            for name, sql in _split_statements(_read(path)):
                 if name in raw:
                     raise ValueError(f"two statements are named {name}; the second is in {path}")
                 raw[name] = sql
@@ -51,12 +51,13 @@ def migrations(dialect: str) -> tuple[tuple[str, str], ...]:
 
     They are read once per process: every open of a store compares their names.
     """
-    paths = _files(os.path.join(_SQL_FOLDER, dialect, "migrations"))
+    paths = _list_files(os.path.join(_SQL_FOLDER, dialect, "migrations"))
     return tuple((os.path.basename(path).removesuffix(".sql"), _read(path)) for path in paths)
 
 
-def _files(folder: str) -> list[str]:
-    return sorted(os.path.join(folder, n) for n in os.listdir(folder) if n.endswith(".sql"))
+def _list_files(folder: str) -> list[str]:
+    names = [name for name in os.listdir(folder) if name.endswith(".sql")]
+    return sorted(os.path.join(folder, name) for name in names)
 
 
 def _read(path: str) -> str:
@@ -64,7 +65,7 @@ def _read(path: str) -> str:
         return file.read()
 
 
-def _split(text: str) -> Iterator[tuple[str, str]]:
+def _split_statements(text: str) -> Iterator[tuple[str, str]]:
     """Yield each statement with its name, and a template once for each of its tables."""
     parts = _NAME.split(text)
     for name, tables, sql in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):

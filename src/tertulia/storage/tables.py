@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tertulia.storage.base import Row, Transaction
 
-# Rows for each page. Most rows are small; a message has up to some ten thousand characters.
+# Rows in a page. Most rows are small; a message has up to some ten thousand characters.
 _PAGE = 500
 _MESSAGES_PAGE = 200
 _BLOBS_PAGE = 1  # a blob may be a film
@@ -84,6 +84,7 @@ class Table(NamedTuple):
         tx.many(f"move_{self.name}_drop", map(self.key_of, rows))
 
     def is_empty(self, tx: Transaction) -> bool:
+        """Return whether the table has no rows."""
         return next(self.pages(tx), None) is None
 
 
@@ -321,15 +322,19 @@ def count_rows(tx: Transaction) -> int:
 
 
 def close_for_good(tx: Transaction) -> None:
-    """Take the sessions away from a store that was moved.
+    """Rename the table of the sessions in a store that was moved.
 
-    A process that still has it open finds no table to write to, so no write is lost there.
+    A process that still has the store open finds no table to write to, so no write is lost there.
     """
     tx.run("move_rename_sessions")
 
 
 def finish_copy(tx: Transaction) -> None:
-    """Finish a copy: let generated numbers go on after the highest, and make what is not copied."""
+    """Finish a copy: let generated numbers go on after the highest, and make what is not copied.
+
+    The running totals are made from the sums by quarter of an hour; afterwards these are empty, as
+    they are when all quarters have passed.
+    """
     tx.one("copy_continue_numbers")
     for statement in (
         *("usage_sums_delete", "usage_running_delete", "usage_groups_delete"),

@@ -29,7 +29,7 @@ def open_writer(path: str, *, is_safe: bool, busy_seconds: float) -> apsw.Connec
     Create the file if it does not exist. Raise NotAStore or SchemaMismatch, and change nothing, if
     the file belongs to another program or to a newer version of this one.
     """
-    refuse_foreign_file(path, busy_seconds)
+    _refuse_foreign_file(path, busy_seconds)
     _create_private_file(path)
     connection = connect(path, is_safe=is_safe, busy_seconds=busy_seconds)
     # A busy gateway changes more pages between two commits than SQLite caches by default.
@@ -100,7 +100,7 @@ def busy_handler(
     return wait
 
 
-def refuse_foreign_file(path: str, busy_seconds: float) -> None:
+def _refuse_foreign_file(path: str, busy_seconds: float) -> None:
     """Check an existing file without changing it.
 
     Raise NotAStore if it is not a store, SchemaMismatch if a newer version of Tertulia wrote it.
