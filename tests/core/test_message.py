@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tertulia import ToolCall
 from tertulia.core import message
-from tertulia.core.message import draft, from_json, restore, text_of, to_json
+from tertulia.core.message import describe_call, draft, from_json, restore, text_of, to_json
 from tertulia.errors import IllegalMove
 
 values = st.recursive(
@@ -91,3 +91,10 @@ def test_tool_call_in_the_openai_form() -> None:
 )
 def test_text_of_a_message(content: Any, text: str) -> None:
     assert text_of({"role": "user", "content": content}) == text
+
+
+@pytest.mark.parametrize("arguments", ["[" * 100_000, "not JSON"], ids=["deep", "no JSON"])
+def test_call_with_arguments_that_cannot_be_read_is_described(arguments: str) -> None:
+    line = describe_call(ToolCall("c1", "weather", arguments))
+    assert line.startswith(f"weather({arguments[:6]}")
+    assert len(line) <= 200

@@ -100,7 +100,7 @@ class Transcriber:
         text = body.decode("utf-8", "replace")
         try:
             fields = from_json(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise self._transport.invalid_response("a transcript that is not JSON", text) from None
         transcript = fields.get("text") if isinstance(fields, dict) else None
         if not isinstance(transcript, str):

@@ -98,7 +98,7 @@ def describe_call(call: ToolCall) -> str:
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
-        except ValueError:
+        except (ValueError, RecursionError):
             return log_line(f"{call.name}({arguments})", _CALL_LENGTH)
     if not isinstance(arguments, Mapping):
         return log_line(f"{call.name}({arguments!r})", _CALL_LENGTH)
