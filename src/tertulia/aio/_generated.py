@@ -162,7 +162,7 @@ class Sessions:
         """Begin a new current session with the same past, up to and including message `at`.
 
         No message is copied: the fork shows the messages of the session it came from. `by` is who
-        asked for it.
+        asked for it. Raise `NotFound` if there is no such session, or `at` is not visible in it.
         """
         return await self.executor.run(self.sync.fork, session_id, at, by=by)
 
@@ -181,11 +181,18 @@ class Sessions:
         return await self.executor.run(self.sync.expire, session_id)
 
     async def rename(self, session_id: str, title: str | None, *, by: str | None = None) -> Session:
-        """Set the title of a session, unique among its owner's sessions; None removes it."""
+        """Set the title of a session, and return the session; None removes the title.
+
+        Raise `Duplicate` if another session of its owner has the title, `ConfigError` if it is too
+        long, `NotFound` if there is no such session.
+        """
         return await self.executor.run(self.sync.rename, session_id, title, by=by)
 
     async def suggest_title(self, session_id: str) -> str | None:
-        """Return a free title made of the user's first words; None if there are no words."""
+        """Return a free title made of the user's first words; None if there are no words.
+
+        Raise `NotFound` if there is no such session.
+        """
         return await self.executor.run(self.sync.suggest_title, session_id)
 
     async def set_metadata(
@@ -200,7 +207,10 @@ class Sessions:
         )
 
     async def delete(self, session_id: str) -> None:
-        """Delete a session with all its content; only its usage stays in the ledger."""
+        """Delete a session with all its content; only its usage stays in the ledger.
+
+        Raise `NotFound` if there is no such session.
+        """
         await self.executor.run(self.sync.delete, session_id)
 
     async def count(self) -> int:
@@ -245,17 +255,26 @@ class Sessions:
         return await self.executor.run(self.sync.expired, limit, cursor)
 
     async def explain(self, session_id: str) -> str:
-        """Describe in lines for people why the session began, continued and ended."""
+        """Return lines for people that say why the session began, continued and ended.
+
+        Raise `NotFound` if there is no such session.
+        """
         return await self.executor.run(self.sync.explain, session_id)
 
     async def events(
         self, session_id: str, *, limit: int = 50, cursor: str | None = None
     ) -> Page[SessionEvent]:
-        """Return a page of what happened to a session, newest first; raise `NotFound`."""
+        """Return a page of what happened to a session, newest first.
+
+        Raise `NotFound` if there is no such session.
+        """
         return await self.executor.run(self.sync.events, session_id, limit=limit, cursor=cursor)
 
     async def newest_turn(self, session_id: str) -> NewestTurn | None:
-        """Return the newest turn of a session, None if it had none; raise `NotFound`."""
+        """Return the newest turn of a session, None if it had none.
+
+        Raise `NotFound` if there is no such session.
+        """
         return await self.executor.run(self.sync.newest_turn, session_id)
 
     async def turn_of_message(self, source: Source, message_id: str) -> MessageTurn | None:
@@ -265,7 +284,10 @@ class Sessions:
     async def record_request(
         self, session_id: str, kind: TurnRequest, *, by: str | None = None
     ) -> None:
-        """Record that somebody asked to stop the newest turn, or to have it answered again."""
+        """Record that somebody asked to stop the newest turn, or to have it answered again.
+
+        Raise `NotFound` if there is no such session.
+        """
         await self.executor.run(self.sync.record_request, session_id, kind, by=by)
 
     async def after(self, session_id: str, *, limit: int = 10) -> list[Session]:
@@ -292,13 +314,19 @@ class Transcript:
         self.executor = executor
 
     async def append(self, message: Mapping[str, Any]) -> int:
-        """Store a message; return its sequence number."""
+        """Store a message; return its sequence number.
+
+        Raise `IllegalMove` if it is not a message, `NotFound` if there is no such session.
+        """
         return await self.executor.run(self.sync.append, message)
 
     async def extend(
         self, messages: Iterable[Mapping[str, Any]], usage: Usage | None = None
     ) -> int:
-        """Store messages and their usage in one transaction; return the last sequence number."""
+        """Store messages and their usage in one transaction; return the last sequence number.
+
+        Raise as `append` does; then nothing is stored.
+        """
         return await self.executor.run(self.sync.extend, messages, usage)
 
     async def load(self, *, newest: int | None = None) -> list[dict[str, Any]]:
@@ -399,7 +427,10 @@ class Transcript:
         await self.executor.run(self.sync.keep_recent, n)
 
     async def edit(self, seq: int, message: Mapping[str, Any]) -> None:
-        """Show another message instead of message `seq`, in the same turn; raise `NotFound`."""
+        """Show another message instead of message `seq`, in the same turn.
+
+        Raise `NotFound` if that message is not visible.
+        """
         await self.executor.run(self.sync.edit, seq, message)
 
     async def remove(self, seq: int) -> None:
@@ -436,11 +467,14 @@ class Transcript:
         return await self.executor.run(self.sync.find_revisions, limit=limit, before=before)
 
     async def at(self, n: int) -> list[dict[str, Any]]:
-        """Return the messages that revision `n` shows; raise `NotFound`."""
+        """Return the messages that revision `n` shows; raise `NotFound` if there is none."""
         return await self.executor.run(self.sync.at, n)
 
     async def restore(self, n: int) -> None:
-        """Show what revision `n` shows, to undo a clear, a rewrite or any other change."""
+        """Show what revision `n` shows, to undo a clear, a rewrite or any other change.
+
+        Raise `NotFound` if there is no such revision.
+        """
         await self.executor.run(self.sync.restore, n)
 
 
@@ -821,7 +855,7 @@ class Inbox:
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[InboxItem]:
-        """Return a page of accepted messages, oldest first."""
+        """Return a page of accepted messages, oldest first: all, or by state and conversation."""
         return await self.executor.run(
             self.sync.find, state=state, key=key, limit=limit, cursor=cursor
         )
@@ -859,6 +893,7 @@ class Outbox:
         that it answers, `replaces` that of an earlier message of the account that it replaces.
         With `media`, a file that `store.media.put` returned, the first part is that file, and the
         text its caption. `node` is the gateway in whose terminal it is shown, if not this one.
+        Raise `ConfigError` if the target is not valid, or its platform has no home channel.
         """
         return await self.executor.run_batched(
             self.sync.put,
@@ -984,7 +1019,7 @@ class Outbox:
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[Delivery]:
-        """Return a page of deliveries in the order they were put in."""
+        """Return a page of deliveries, the first put in first: all, or by state and session."""
         return await self.executor.run(
             self.sync.find, state=state, session_id=session_id, limit=limit, cursor=cursor
         )
@@ -1167,27 +1202,30 @@ class Schedules:
         return await self.executor.run(self.sync.find, by=by, limit=limit, cursor=cursor)
 
     async def pause(self, schedule_id: int, *, by: Source | None = None) -> Schedule:
-        """Pause a schedule until it is resumed; a run in progress continues.
+        """Pause a schedule until it is resumed, and return it; a run in progress continues.
 
-        Raise `IllegalMove` if the schedule is over.
+        Raise `NotFound` if there is none, `IllegalMove` if it is over.
         """
         return await self.executor.run(self.sync.pause, schedule_id, by=by)
 
     async def resume(self, schedule_id: int, *, by: Source | None = None) -> Schedule:
-        """Resume a schedule from now on; times missed during the pause are not run.
+        """Resume a schedule from now on, and return it; times missed during the pause are not run.
 
-        Raise `IllegalMove` if no planned time is left.
+        Raise `NotFound` if there is none, `IllegalMove` if no planned time is left.
         """
         return await self.executor.run(self.sync.resume, schedule_id, by=by)
 
     async def remove(self, schedule_id: int, *, by: Source | None = None) -> None:
-        """Delete a schedule and the history of its runs; delivered results stay in their chats."""
+        """Delete a schedule and the history of its runs; delivered results stay in their chats.
+
+        Raise `NotFound` if there is no such schedule.
+        """
         await self.executor.run(self.sync.remove, schedule_id, by=by)
 
     async def run_now(self, schedule_id: int, *, by: Source | None = None) -> ScheduleRun:
         """Put in a run that is due at once, whatever the schedule's state, and return it.
 
-        The planned times do not change.
+        The planned times do not change. Raise `NotFound` if there is no such schedule.
         """
         return await self.executor.run(self.sync.run_now, schedule_id, by=by)
 
@@ -1199,7 +1237,7 @@ class Schedules:
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[ScheduleRun]:
-        """Return a page of a schedule's runs, the newest first."""
+        """Return a page of a schedule's runs, newest first; raise `NotFound` if there is none."""
         return await self.executor.run(
             self.sync.history, schedule_id, by=by, limit=limit, cursor=cursor
         )
@@ -1239,7 +1277,7 @@ class Schedules:
     async def report(self, occurrence: ScheduleRun, text: str) -> None:
         """Deliver a remark about a run to the chat where its schedule was created.
 
-        Each run can have one remark: a second one is not delivered.
+        Each run can have one remark: a second one is not delivered. The claim is not checked.
         """
         await self.executor.run(self.sync.report, occurrence, text)
 

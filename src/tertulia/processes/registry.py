@@ -559,7 +559,10 @@ def _output_of(process: Process) -> OutputFiles:
 
 
 def _check_interval(seconds: float | None) -> timedelta | None:
-    """Return the interval between notices of new output, or None; raise `ConfigError`."""
+    """Return the interval between notices of new output, or None for none.
+
+    Raise `ConfigError` if it is not a sensible number of seconds.
+    """
     if seconds is None:
         return None
     if not 0 < seconds <= 86_400:

@@ -173,9 +173,9 @@ class Schedules:
         return base.find(self._context, limit, cursor, read)
 
     def pause(self, schedule_id: int, *, by: Source | None = None) -> Schedule:
-        """Pause a schedule until it is resumed; a run in progress continues.
+        """Pause a schedule until it is resumed, and return it; a run in progress continues.
 
-        Raise `IllegalMove` if the schedule is over.
+        Raise `NotFound` if there is none, `IllegalMove` if it is over.
         """
 
         def change(schedule: Schedule) -> tuple[ScheduleState, datetime | None]:
@@ -186,9 +186,9 @@ class Schedules:
         return self._change(schedule_id, by, change)
 
     def resume(self, schedule_id: int, *, by: Source | None = None) -> Schedule:
-        """Resume a schedule from now on; times missed during the pause are not run.
+        """Resume a schedule from now on, and return it; times missed during the pause are not run.
 
-        Raise `IllegalMove` if no planned time is left.
+        Raise `NotFound` if there is none, `IllegalMove` if no planned time is left.
         """
         now = self._context.clock.now()
 
@@ -204,7 +204,10 @@ class Schedules:
         return self._change(schedule_id, by, change)
 
     def remove(self, schedule_id: int, *, by: Source | None = None) -> None:
-        """Delete a schedule and the history of its runs; delivered results stay in their chats."""
+        """Delete a schedule and the history of its runs; delivered results stay in their chats.
+
+        Raise `NotFound` if there is no such schedule.
+        """
 
         def work(tx: Transaction) -> None:
             params = {"id": self._require(tx, schedule_id, by).id}
@@ -216,7 +219,7 @@ class Schedules:
     def run_now(self, schedule_id: int, *, by: Source | None = None) -> ScheduleRun:
         """Put in a run that is due at once, whatever the schedule's state, and return it.
 
-        The planned times do not change.
+        The planned times do not change. Raise `NotFound` if there is no such schedule.
         """
         now = self._context.clock.now()
 
@@ -242,7 +245,7 @@ class Schedules:
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[ScheduleRun]:
-        """Return a page of a schedule's runs, the newest first."""
+        """Return a page of a schedule's runs, newest first; raise `NotFound` if there is none."""
 
         def read(tx: Transaction, page: Params) -> Iterable[ScheduleRun]:
             schedule = self._require(tx, schedule_id, by)
@@ -327,7 +330,7 @@ class Schedules:
     def report(self, occurrence: ScheduleRun, text: str) -> None:
         """Deliver a remark about a run to the chat where its schedule was created.
 
-        Each run can have one remark: a second one is not delivered.
+        Each run can have one remark: a second one is not delivered. The claim is not checked.
         """
         schedule = occurrence.schedule
         parts = self._build_deliveries(schedule, text, ORIGIN, f"{occurrence.id}:told")

@@ -316,7 +316,10 @@ def _fold_piece(char: str) -> str:
 
 
 def _kinds_of_ids(chat_type: str, ids: list[str]) -> tuple[Kind, ...]:
-    """Return the kind of each id of a key, by the rules of `keys`; raise `ValueError`."""
+    """Return the kind of each id of a key, by the rules of `keys`.
+
+    Raise `ValueError` if no key has such ids.
+    """
     marked = tuple(part.startswith(MARK) for part in ids)
     forms = _DM_FORMS if chat_type == "dm" else _GROUP_FORMS
     if marked not in forms:

@@ -252,7 +252,7 @@ class Inbox:
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[InboxItem]:
-        """Return a page of accepted messages, oldest first."""
+        """Return a page of accepted messages, oldest first: all, or by state and conversation."""
         statement = "inbox_find" if state is None else "inbox_find_by_state"
         if key is not None:
             statement = "inbox_find_by_key"

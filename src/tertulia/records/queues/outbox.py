@@ -110,6 +110,7 @@ class Outbox:
         that it answers, `replaces` that of an earlier message of the account that it replaces.
         With `media`, a file that `store.media.put` returned, the first part is that file, and the
         text its caption. `node` is the gateway in whose terminal it is shown, if not this one.
+        Raise `ConfigError` if the target is not valid, or its platform has no home channel.
         """
         parts = build_deliveries(
             self._context, text, to, origin, session_id=session_id, delivery=delivery,
@@ -275,7 +276,7 @@ class Outbox:
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[Delivery]:
-        """Return a page of deliveries in the order they were put in."""
+        """Return a page of deliveries, the first put in first: all, or by state and session."""
         statement = "outbox_find" if state is None else "outbox_find_by_state"
         if session_id is not None:
             statement = "outbox_find_by_session"

@@ -32,7 +32,10 @@ class SessionEvent(msgspec.Struct, frozen=True, kw_only=True):
 def read_events(
     tx: Transaction, session_id: str, limit: int, cursor: str | None
 ) -> Page[SessionEvent]:
-    """Return a page of the events of a session, newest first; raise `NotFound`."""
+    """Return a page of the events of a session, newest first.
+
+    Raise `NotFound` if there is no such session.
+    """
     params = page_params(limit, cursor)
     session = session_rows.require(tx, session_id)
     rows = tx.all("events_page", {**params, "session": session.ref})

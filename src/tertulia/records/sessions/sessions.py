@@ -167,7 +167,7 @@ class Sessions:
         """Begin a new current session with the same past, up to and including message `at`.
 
         No message is copied: the fork shows the messages of the session it came from. `by` is who
-        asked for it.
+        asked for it. Raise `NotFound` if there is no such session, or `at` is not visible in it.
         """
         if at is not None:
             validate.integer("at", at, -_LARGEST)
@@ -258,7 +258,11 @@ class Sessions:
         return session
 
     def rename(self, session_id: str, title: str | None, *, by: str | None = None) -> Session:
-        """Set the title of a session, unique among its owner's sessions; None removes it."""
+        """Set the title of a session, and return the session; None removes the title.
+
+        Raise `Duplicate` if another session of its owner has the title, `ConfigError` if it is too
+        long, `NotFound` if there is no such session.
+        """
         chosen = None if title is None else titles.title_line(title) or None
         if chosen is not None and len(chosen) > titles.MAX_LENGTH:
             raise ConfigError(
@@ -285,7 +289,10 @@ class Sessions:
         return self._db.write(work)
 
     def suggest_title(self, session_id: str) -> str | None:
-        """Return a free title made of the user's first words; None if there are no words."""
+        """Return a free title made of the user's first words; None if there are no words.
+
+        Raise `NotFound` if there is no such session.
+        """
 
         def work(tx: Transaction) -> str | None:
             row = session_rows.require(tx, session_id)
@@ -312,7 +319,10 @@ class Sessions:
         return self._db.write(work)
 
     def delete(self, session_id: str) -> None:
-        """Delete a session with all its content; only its usage stays in the ledger."""
+        """Delete a session with all its content; only its usage stays in the ledger.
+
+        Raise `NotFound` if there is no such session.
+        """
         lane = session_rows.lane_of(self.require(session_id).key)
         now = self._context.clock.now()
         self._db.write(
@@ -366,7 +376,10 @@ class Sessions:
         return FindExpired(self._context, self._context.clock.now()).find(limit, cursor)
 
     def explain(self, session_id: str) -> str:
-        """Describe in lines for people why the session began, continued and ended."""
+        """Return lines for people that say why the session began, continued and ended.
+
+        Raise `NotFound` if there is no such session.
+        """
 
         def work(tx: Transaction) -> tuple[SessionRow, list[Row], str | None]:
             row = session_rows.require(tx, session_id)
@@ -388,11 +401,17 @@ class Sessions:
     def events(
         self, session_id: str, *, limit: int = 50, cursor: str | None = None
     ) -> Page[SessionEvent]:
-        """Return a page of what happened to a session, newest first; raise `NotFound`."""
+        """Return a page of what happened to a session, newest first.
+
+        Raise `NotFound` if there is no such session.
+        """
         return self._db.read(lambda tx: read_events(tx, session_id, limit, cursor))
 
     def newest_turn(self, session_id: str) -> NewestTurn | None:
-        """Return the newest turn of a session, None if it had none; raise `NotFound`."""
+        """Return the newest turn of a session, None if it had none.
+
+        Raise `NotFound` if there is no such session.
+        """
         return self._db.read(lambda tx: read_newest_turn(tx, session_id))
 
     def turn_of_message(self, source: Source, message_id: str) -> MessageTurn | None:
@@ -403,7 +422,10 @@ class Sessions:
         return self._db.read(lambda tx: read_turn_of_message(tx, dedupe_key))
 
     def record_request(self, session_id: str, kind: TurnRequest, *, by: str | None = None) -> None:
-        """Record that somebody asked to stop the newest turn, or to have it answered again."""
+        """Record that somebody asked to stop the newest turn, or to have it answered again.
+
+        Raise `NotFound` if there is no such session.
+        """
         now = self._context.clock.now()
 
         def work(tx: Transaction) -> None:

@@ -58,7 +58,10 @@ class ReadAhead(NamedTuple):
 def read_ahead(
     tx: Transaction, session_id: str, budget: HistoryBudget, *, with_zone: bool
 ) -> ReadAhead:
-    """Read what a history needs if its view ends with the newest messages; raise `NotFound`."""
+    """Return what a history needs if its view ends with the newest messages.
+
+    Raise `NotFound` if there is no such session.
+    """
     count = min(_first_count(budget), _MOST_READ)
     steps: list[Step] = [
         ("transcript_view", {"id": session_id}),

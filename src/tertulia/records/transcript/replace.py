@@ -93,7 +93,10 @@ def rewrite(context: StoreContext, session_id: str, messages: Iterable[Mapping[s
 
 
 def set_last_prompt(context: StoreContext, session_id: str, tokens: int) -> None:
-    """Store the length of the last prompt without a model call; raise `NotFound`."""
+    """Store the length of the last prompt without a model call.
+
+    Raise `NotFound` if there is no such session.
+    """
     if type(tokens) is not int or not 0 <= tokens < 2**53:
         raise ConfigError(
             f"last_prompt_tokens is {tokens!r}.",

@@ -130,7 +130,10 @@ def redo(tx: Transaction, session_id: str, now: int, *, by: str | None = None) -
 def restore(
     tx: Transaction, session_id: str, number: int, now: int, *, by: str | None = None
 ) -> None:
-    """Store a revision that shows the same as revision `number`; raise `NotFound`."""
+    """Store a revision that shows the same as revision `number`.
+
+    Raise `NotFound` if there is no such session or revision.
+    """
     current = session_rows.current_view(tx, session_id)
     row = require_revision(tx, current, number)
     view = view_of_spans(spans_of(row, current), current.ref, current.last_seq)
@@ -165,7 +168,7 @@ def close_revision(tx: Transaction, current: CurrentView, last_seq: int) -> None
 
 
 def require_revision(tx: Transaction, current: CurrentView, number: int) -> tuple[Any, ...]:
-    """Return the row of a revision; raise `NotFound`."""
+    """Return the row of a revision; raise `NotFound` if there is none."""
     row = tx.one("revision_get", {"session": current.ref, "number": number})
     if row is None:
         raise NotFound(
@@ -189,7 +192,7 @@ def to_revision(row: tuple[Any, ...], current: CurrentView) -> Revision:
 
 
 def locate(current: CurrentView, seq: int) -> int:
-    """Return the log that holds a visible message; raise `NotFound`."""
+    """Return the log that holds a message; raise `NotFound` if it is not visible."""
     try:
         return current.view.locate(seq, current.last_seq)
     except LookupError:

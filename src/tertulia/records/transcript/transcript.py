@@ -80,11 +80,17 @@ class Transcript:
     # -- adding
 
     def append(self, message: Mapping[str, Any]) -> int:
-        """Store a message; return its sequence number."""
+        """Store a message; return its sequence number.
+
+        Raise `IllegalMove` if it is not a message, `NotFound` if there is no such session.
+        """
         return self._extend([draft(message)], None)
 
     def extend(self, messages: Iterable[Mapping[str, Any]], usage: Usage | None = None) -> int:
-        """Store messages and their usage in one transaction; return the last sequence number."""
+        """Store messages and their usage in one transaction; return the last sequence number.
+
+        Raise as `append` does; then nothing is stored.
+        """
         return self._extend([draft(message) for message in messages], usage)
 
     def _extend(self, drafts: Sequence[Draft], usage: Usage | None) -> int:
@@ -184,7 +190,10 @@ class Transcript:
         )
 
     def _read_zone(self) -> tzinfo:
-        """Return the time zone of the conversation: its person's where known; raise `NotFound`."""
+        """Return the time zone of the conversation: its person's, else the store's.
+
+        Raise `NotFound` if the session is gone.
+        """
         rows = self._db.query("session_zone", {"id": self.session_id})
         if not rows:
             raise session_rows.session_not_found(self.session_id)
@@ -291,7 +300,10 @@ class Transcript:
         self._revise("keep_recent", cut)
 
     def edit(self, seq: int, message: Mapping[str, Any]) -> None:
-        """Show another message instead of message `seq`, in the same turn; raise `NotFound`."""
+        """Show another message instead of message `seq`, in the same turn.
+
+        Raise `NotFound` if that message is not visible.
+        """
         entry = Entry(draft(message))
         now = to_micros(self._context.clock.now())
 
@@ -383,7 +395,7 @@ class Transcript:
         return self._db.read(lambda tx: read_revisions(tx, self.session_id, limit, before))
 
     def at(self, n: int) -> list[dict[str, Any]]:
-        """Return the messages that revision `n` shows; raise `NotFound`."""
+        """Return the messages that revision `n` shows; raise `NotFound` if there is none."""
 
         def work(tx: Transaction) -> list[dict[str, Any]]:
             current = session_rows.current_view(tx, self.session_id)
@@ -393,7 +405,10 @@ class Transcript:
         return self._db.read(work)
 
     def restore(self, n: int) -> None:
-        """Show what revision `n` shows, to undo a clear, a rewrite or any other change."""
+        """Show what revision `n` shows, to undo a clear, a rewrite or any other change.
+
+        Raise `NotFound` if there is no such revision.
+        """
         now = to_micros(self._context.clock.now())
         self._db.write(lambda tx: revisions.restore(tx, self.session_id, n, now, by=self.by))
 
