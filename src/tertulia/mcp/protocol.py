@@ -3,8 +3,8 @@
 Revision 2026-07-28 has no handshake: each request carries its revision, and `server/discover` tells
 whether the server knows it. Servers of earlier revisions begin with `initialize`. The client lists
 tools, calls them, cancels calls, and notices when the list has changed. It does not offer sampling,
-roots and elicitation, and refuses a request of the server for them. Decision 0033 says why this is
-not the official SDK.
+roots and elicitation, and refuses a request of the server for them. Why this is not the official
+SDK is in decision 0033.
 """
 
 from __future__ import annotations
