@@ -208,7 +208,7 @@ class TelegramScene(IncomingScene):
     def shorten(self, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(telegram_adapter, "_RECONNECT", SHORT)
         patch.setattr(telegram_adapter, "_CONFLICT", SHORT)
-        patch.setattr(telegram_adapter, "_POLL_MARGIN", 1.0)
+        patch.setattr(telegram_adapter, "_POLL_MARGIN_SECONDS", 1.0)
 
     def update(self, text: str, **fields: Any) -> Any:
         return {"message": self.server.message(42, text) | fields}

@@ -299,7 +299,7 @@ class _Body(httpx2.AsyncByteStream):
 
 
 async def _connect_socket(host: str, port: int) -> socket.socket:
-    """Return a socket that is connected to the address of a host which is the first to accept.
+    """Return a socket that is connected to the first address of a host that accepts.
 
     An address that has not answered after a moment is tried beside the next one.
     `loop.create_connection` does the same, but loses an open socket if it is cancelled when one of
@@ -339,11 +339,11 @@ async def _find_addresses(host: str, port: int) -> list[_Address]:
             host, port, type=socket.SOCK_STREAM
         )
     counts: Counter[int] = Counter()
-    places = []
+    ranks = []  # the position of each address within its family
     for address in addresses:
-        places.append(counts[address[0]])
+        ranks.append(counts[address[0]])
         counts[address[0]] += 1
-    return [addresses[n] for n in sorted(range(len(addresses)), key=places.__getitem__)]
+    return [addresses[n] for n in sorted(range(len(addresses)), key=ranks.__getitem__)]
 
 
 async def _connect_to(address: _Address) -> socket.socket:

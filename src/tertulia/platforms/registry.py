@@ -44,6 +44,7 @@ SHARED_MODULES = frozenset(
         "registry",
         "settings",
         "terminal",
+        "typing_tasks",
     }
 )
 

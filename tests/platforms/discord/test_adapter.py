@@ -1103,7 +1103,7 @@ def test_show_obeys_pauses_and_never_fails(server: DiscordServer) -> None:
             server.spoil("typing", fault)
             await adapter.show(CHAT, draft("a"))
             await adapter.show(CHAT, StreamUpdate(kind="typing", turn="t1"))
-            await asyncio.gather(*adapter._typing.values())
+            await asyncio.gather(*adapter._typing._by_turn.values())
         before = server.count("create")
         server.spoil("create", rate_limit(60))
         for text in ("b", "bc", "bcd"):
@@ -1116,14 +1116,14 @@ def test_show_obeys_pauses_and_never_fails(server: DiscordServer) -> None:
 def test_typing_ends_with_its_turn(server: DiscordServer) -> None:
     async def act(adapter: DiscordAdapter) -> None:
         await adapter.show(CHAT, StreamUpdate(kind="began", turn="t1"))
-        (task,) = adapter._typing.values()
+        (task,) = adapter._typing._by_turn.values()
         await adapter.show(CHAT, StreamUpdate(kind="ended", turn="t1"))
         await asyncio.gather(task, return_exceptions=True)
         assert task.cancelled()
         thread = Source("discord", GENERAL, chat_type="group", thread_id=THREAD)
         await adapter.show(thread, StreamUpdate(kind="typing", turn="t2"))
-        await asyncio.gather(*adapter._typing.values())
-        assert not adapter._typing
+        await asyncio.gather(*adapter._typing._by_turn.values())
+        assert not adapter._typing._by_turn
 
     call(server, act)
     assert server.typing == [THREAD]

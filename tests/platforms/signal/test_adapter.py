@@ -649,18 +649,18 @@ def test_file_without_end_can_be_left(server: SignalServer) -> None:
 def test_typing_ends_with_its_turn_and_never_fails(server: SignalServer) -> None:
     async def act(adapter: SignalAdapter) -> None:
         await adapter.show(CHAT, StreamUpdate(kind="began", turn="t1"))
-        (task,) = adapter._typing.values()
+        (task,) = adapter._typing._by_turn.values()
         await adapter.show(CHAT, StreamUpdate(kind="ended", turn="t1"))
         await asyncio.gather(task, return_exceptions=True)
         assert task.cancelled()
         for fault in (Fault(end="cut"), Fault(502, b""), error(-5)):
             server.spoil("sendTyping", fault)
             await adapter.show(CHAT, StreamUpdate(kind="typing", turn="t2"))
-            await asyncio.gather(*adapter._typing.values())
+            await asyncio.gather(*adapter._typing._by_turn.values())
         group = Source("signal", GROUP, chat_type="group", user_id="x")
         await adapter.show(group, StreamUpdate(kind="typing", turn="t3"))
-        await asyncio.gather(*adapter._typing.values())
-        assert not adapter._typing
+        await asyncio.gather(*adapter._typing._by_turn.values())
+        assert not adapter._typing._by_turn
 
     call(server, act)
     assert server.typing == [(GROUP, False)]
@@ -673,13 +673,12 @@ def test_typing_is_taken_back_when_a_turn_ends_without_an_answer(server: SignalS
         for turn, is_shown in (("t1", True), ("t2", False)):
             await adapter.show(CHAT, StreamUpdate(kind="began", turn=turn))
             if is_shown:
-                await asyncio.gather(*adapter._typing.values())
+                await asyncio.gather(*adapter._typing._by_turn.values())
                 await adapter.show(CHAT, StreamUpdate(kind="tool", turn=turn))
             await adapter.show(CHAT, StreamUpdate(kind="ended", turn=turn))
             await adapter.show(CHAT, StreamUpdate(kind="ended", turn=turn))
-            await asyncio.gather(*adapter._stopping)
-        assert not adapter._typing
-        assert not adapter._stopping
+            await asyncio.gather(*adapter._typing._by_turn.values())
+        assert not adapter._typing._by_turn
 
     call(server, act)
     chat = CHAT.chat_id

@@ -330,7 +330,7 @@ def test_silent_connection_is_dropped(
     server: TelegramServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Deaf for hours while the status said connected: the poll has a time limit."""
-    monkeypatch.setattr(adapter_module, "_POLL_MARGIN", 0.3)
+    monkeypatch.setattr(adapter_module, "_POLL_MARGIN_SECONDS", 0.3)
 
     async def act(listener: Listener) -> None:
         server.write(42, "before")
@@ -724,7 +724,7 @@ def show(server: TelegramServer, source: Source, *updates: StreamUpdate) -> Tele
     async def act(adapter: TelegramAdapter) -> TelegramAdapter:
         for update in updates:
             assert await adapter.show(source, update) is None
-            await asyncio.gather(*adapter._typing.values())
+            await asyncio.gather(*adapter._typing._by_turn.values())
         return adapter
 
     result = call(server, act)
@@ -749,8 +749,8 @@ def test_typing_ends_with_its_turn_and_a_short_turn_shows_none(server: TelegramS
         await adapter.show(DM, StreamUpdate(kind="began", turn="t1"))
         await adapter.show(DM, StreamUpdate(kind="ended", turn="t1"))
         await adapter.show(DM, StreamUpdate(kind="began", turn="t2"))
-        await asyncio.gather(*adapter._typing.values())
-        assert not adapter._typing
+        await asyncio.gather(*adapter._typing._by_turn.values())
+        assert not adapter._typing._by_turn
 
     call(server, act)
     assert server.actions == [(42, None, "typing")]

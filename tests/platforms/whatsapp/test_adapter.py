@@ -761,7 +761,7 @@ def show(server: WhatsAppServer, *updates: StreamUpdate) -> None:
     async def act(adapter: WhatsAppAdapter) -> None:
         for update in updates:
             await adapter.show(DM, update)
-            await asyncio.gather(*adapter._typing.values())
+            await asyncio.gather(*adapter._typing._by_turn.values())
 
     call(server, act)
 
@@ -784,7 +784,7 @@ def test_typing_ends_with_its_turn(server: WhatsAppServer) -> None:
 
     async def act(adapter: WhatsAppAdapter) -> None:
         await adapter.show(DM, StreamUpdate(kind="began", turn="1", message_id="w"))
-        (task,) = adapter._typing.values()
+        (task,) = adapter._typing._by_turn.values()
         await asyncio.to_thread(server.wait, lambda: server.count("messages") == 1)
         await adapter.show(DM, StreamUpdate(kind="ended", turn="1", message_id="w"))
         await asyncio.gather(task, return_exceptions=True)

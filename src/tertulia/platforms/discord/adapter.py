@@ -32,7 +32,7 @@ from tertulia.platforms.base import (
 )
 from tertulia.platforms.discord import gateway_events
 from tertulia.platforms.discord.discord_markdown import format_text, render
-from tertulia.platforms.discord.event_listener import EventListener, ask_until_answered
+from tertulia.platforms.discord.event_listener import EventListener, ask_until_answered, remember
 from tertulia.platforms.discord.gateway_events import DiscordBot
 from tertulia.platforms.discord.rest_api import (
     MessageGone,
@@ -47,12 +47,13 @@ from tertulia.platforms.discord.socket_session import (
     GUILDS,
     MESSAGE_CONTENT,
 )
+from tertulia.platforms.typing_tasks import TypingTasks
 
 log = logging.getLogger("tertulia.platforms")
 
 _SHOW_SECONDS: Final = 5.0
-_TYPING_DELAY: Final = 0.5
-_MAX_REMEMBERED: Final = 5_000
+# Turns that end sooner show no typing.
+_TYPING_DELAY_SECONDS: Final = 0.5
 # Nobody is notified by a text, whatever is in it.
 _NO_MENTIONS: Final = {"parse": [], "replied_user": False}
 # The end of a draft. It tells people, and a later process, that the answer is not complete.
@@ -99,7 +100,7 @@ class DiscordAdapter(Adapter):
         # Drafts that were refused, and drafts of which we do not know whether they arrived.
         self._without_drafts: OrderedDict[str, bool] = OrderedDict()
         self._uncertain: OrderedDict[str, bool] = OrderedDict()
-        self._typing: dict[str, asyncio.Task[None]] = {}
+        self._typing = TypingTasks()
         self._quiet_until: dict[str, float] = {}
 
     # -- listen
@@ -243,7 +244,7 @@ class DiscordAdapter(Adapter):
             channel_id = answer.get("id")
             if not isinstance(channel_id, str):
                 raise unreadable()
-            _remember(self._private_chats, person_id, channel_id)
+            remember(self._private_chats, person_id, channel_id)
         return self._private_chats[person_id]
 
     # -- show
@@ -252,13 +253,12 @@ class DiscordAdapter(Adapter):
         """Show that the bot is typing, and the answer so far; return the id of its message."""
         draft = _nonce(f"draft {update.turn} {update.message_id}")
         if update.kind in ("began", "typing", "tool"):
-            self._start_typing(source, update)
+            is_first = update.kind == "began"
+            self._typing.start(update.turn, lambda: self._type(source, is_first))
             if update.kind == "began" and update.is_retry:
                 await self._try(source, self._find_draft(source, update.message_id, draft))
         elif update.kind == "ended":
-            task = self._typing.pop(update.turn, None)
-            if task is not None:
-                task.cancel()
+            self._typing.stop(update.turn)
             if draft in self._uncertain:
                 await self._try(source, self._remove_draft(source, draft))
         elif update.kind == "draft" and update.text.strip() and not self._api.is_busy:
@@ -268,15 +268,8 @@ class DiscordAdapter(Adapter):
             self._drafts.pop(draft, None)
         return draft_id
 
-    def _start_typing(self, source: Source, update: StreamUpdate) -> None:
-        # In the background, and not for turns that take only a moment.
-        if update.turn not in self._typing:
-            task = asyncio.create_task(self._type(source, update.kind == "began"))
-            self._typing[update.turn] = task
-            task.add_done_callback(lambda _: self._typing.pop(update.turn, None))
-
     async def _type(self, source: Source, is_first: bool) -> None:
-        await asyncio.sleep(_TYPING_DELAY if is_first else 0)
+        await asyncio.sleep(_TYPING_DELAY_SECONDS if is_first else 0)
         path = f"/channels/{_channel(source)}/typing"
         await self._try(source, self._api.ask("POST", path, seconds=_SHOW_SECONDS, patience=0.0))
 
@@ -298,14 +291,14 @@ class DiscordAdapter(Adapter):
             return
         body |= {"nonce": draft, "enforce_nonce": True}
         body["message_reference"] = {"message_id": update.message_id, "fail_if_not_exists": False}
-        _remember(self._uncertain, draft, True)
+        remember(self._uncertain, draft, True)
         try:
             answer = await self._api.ask("POST", path, body, seconds=_SHOW_SECONDS, patience=0.0)
         except (Refused, ReferenceRefused):
-            _remember(self._without_drafts, draft, True)
+            remember(self._without_drafts, draft, True)
             self._uncertain.pop(draft, None)
             raise
-        _remember(self._drafts, draft, _message_id(answer) or "")
+        remember(self._drafts, draft, _message_id(answer) or "")
         self._uncertain.pop(draft, None)
 
     async def _remove_draft(self, source: Source, draft: str) -> None:
@@ -330,7 +323,7 @@ class DiscordAdapter(Adapter):
                 and reference.get("message_id") == message_id
                 and is_draft
             ):
-                _remember(self._drafts, draft, str(message["id"]))
+                remember(self._drafts, draft, str(message["id"]))
 
     async def _try(self, source: Source, work: Any) -> None:
         """Show something; a failure does no harm."""
@@ -370,10 +363,7 @@ class DiscordAdapter(Adapter):
 
     async def close(self) -> None:
         """Close the connections."""
-        typing = list(self._typing.values())
-        for task in typing:
-            task.cancel()
-        await asyncio.gather(*typing, return_exceptions=True)
+        await self._typing.close()
         await self._api.close()
 
 
@@ -403,10 +393,3 @@ def _message_id(answer: Any) -> str | None:
             "Discord gave the message no id.", hint="Look into the chat whether it arrived."
         )
     return number
-
-
-def _remember(memory: OrderedDict[str, Any], key: str, value: Any) -> None:
-    memory[key] = value
-    memory.move_to_end(key)
-    while len(memory) > _MAX_REMEMBERED:
-        memory.popitem(last=False)

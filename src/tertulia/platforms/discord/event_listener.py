@@ -259,7 +259,7 @@ class EventListener:
         if update is None:
             return
         assert update.message_id is not None
-        _remember(self._authors, update.message_id, update.source)
+        remember(self._authors, update.message_id, update.source)
         # A message that is read after an absence is before the new session's first event.
         await self._hand_over(
             replace(update, cursor=self._position.cursor) if is_live else update, receive
@@ -362,7 +362,7 @@ class EventListener:
 
     def _remember_channel(self, data: Any) -> Channel:
         channel = Channel.read(data)
-        _remember(self._channels, channel.id, channel)
+        remember(self._channels, channel.id, channel)
         return channel
 
     async def _own_roles(self, guild_id: str) -> frozenset[str]:
@@ -499,7 +499,8 @@ def _number_of(item: Any) -> int:
         return 0
 
 
-def _remember(memory: OrderedDict[str, Any], key: str, value: Any) -> None:
+def remember(memory: OrderedDict[str, Any], key: str, value: Any) -> None:
+    """Set a value as the newest one, and forget the oldest beyond a limit."""
     memory[key] = value
     memory.move_to_end(key)
     while len(memory) > _MAX_REMEMBERED:

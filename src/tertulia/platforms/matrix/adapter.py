@@ -458,17 +458,19 @@ class MatrixAdapter(Adapter):
 
     async def _mark_direct(self, room_id: str, user_id: str) -> None:
         """Note the room as the direct chat with a person, as clients do."""
-        path = f"/_matrix/client/v3/user/{quote_part(await self._own_id())}/account_data/m.direct"
         direct = await self._direct_rooms()
         rooms = [*as_list(direct.get(user_id)), room_id]
-        await self._api.put(path, {**direct, user_id: rooms})
+        await self._api.put(await self._direct_path(), {**direct, user_id: rooms})
 
     async def _direct_rooms(self) -> Json:
-        path = f"/_matrix/client/v3/user/{quote_part(await self._own_id())}/account_data/m.direct"
         try:
-            return await self._api.get(path)
+            return await self._api.get(await self._direct_path())
         except Refused:
             return {}  # there is none yet
+
+    async def _direct_path(self) -> str:
+        user = quote_part(await self._own_id())
+        return f"/_matrix/client/v3/user/{user}/account_data/m.direct"
 
     # -- encrypted rooms
 
@@ -484,16 +486,16 @@ class MatrixAdapter(Adapter):
         if not room.is_private and self._settings.groups == "never":
             return
         user, room_part = quote_part(reader.user_id), quote_part(room_id)
-        notices = f"/_matrix/client/v3/user/{user}/rooms/{room_part}/account_data"
+        path = f"/_matrix/client/v3/user/{user}/rooms/{room_part}/account_data"
         try:
             try:
-                said = await self._api.get(f"{notices}/{_NOTICES}")
+                notices = await self._api.get(f"{path}/{_NOTICES}")
             except Refused:
-                said = {}
-            if not said.get("encryption"):
+                notices = {}
+            if not notices.get("encryption"):
                 content = {**text_content(FormattedText(ENCRYPTED)), "msgtype": "m.notice"}
                 await self._put_event(room_id, content, transaction_id("encryption", room_id))
-                await self._api.put(f"{notices}/{_NOTICES}", {**said, "encryption": True})
+                await self._api.put(f"{path}/{_NOTICES}", {**notices, "encryption": True})
             self._explained.add(room_id)
         except AccountProblem:
             raise

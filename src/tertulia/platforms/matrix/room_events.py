@@ -211,6 +211,3 @@ def _text_and_media(content: Json, event_type: str) -> tuple[str | None, tuple[M
 
 def _without_fallback(text: str) -> str:
     return _REPLY_FALLBACK.sub("", text, count=1)
-
-
-# -- the adapter

@@ -27,13 +27,15 @@ from tertulia.platforms.base import MALFORMED, Adapter, Outgoing, Receive, Strea
 from tertulia.platforms.signal.daemon_client import DaemonClient
 from tertulia.platforms.signal.envelopes import OwnAccount, is_person, read_envelope
 from tertulia.platforms.signal.text_styles import styles_of
+from tertulia.platforms.typing_tasks import TypingTasks
 
 log = logging.getLogger("tertulia.platforms")
 
 _RECONNECT = Backoff(first=1, longest=30)
 _STORE = Backoff(first=0.5, longest=10)
 _SHOW_SECONDS: Final = 5.0
-_TYPING_DELAY: Final = 0.5
+# Turns that end sooner show no typing.
+_TYPING_DELAY_SECONDS: Final = 0.5
 _MAX_REMEMBERED: Final = 1000
 
 
@@ -50,9 +52,8 @@ class SignalAdapter(Adapter):
         self._daemon = DaemonClient(number, base_url)
         self._own = OwnAccount(number=number, account=account)
         self._sent: OrderedDict[str, bool] = OrderedDict()
-        self._typing: dict[str, asyncio.Task[None]] = {}
+        self._typing = TypingTasks()
         self._shown: set[str] = set()  # the turns whose chats show it
-        self._stopping: set[asyncio.Task[None]] = set()
 
     # -- listen
 
@@ -159,22 +160,14 @@ class SignalAdapter(Adapter):
     async def show(self, source: Source, update: StreamUpdate) -> str | None:
         """Show that the account is typing, and that it does not any more."""
         if update.kind in ("began", "typing", "tool"):
-            # In the background, and not for turns that take only a moment.
-            if update.turn not in self._typing:
-                delay = _TYPING_DELAY if update.kind == "began" else 0.0
-                task = asyncio.create_task(self._type(source, update.turn, delay))
-                self._typing[update.turn] = task
-                task.add_done_callback(lambda _: self._typing.pop(update.turn, None))
+            delay = _TYPING_DELAY_SECONDS if update.kind == "began" else 0.0
+            self._typing.start(update.turn, lambda: self._type(source, update.turn, delay))
         elif update.kind == "ended":
-            running = self._typing.pop(update.turn, None)
-            if running is not None:
-                running.cancel()
+            self._typing.stop(update.turn)
             if update.turn in self._shown:
                 # A turn may end without an answer: then Signal would show it for 15 seconds.
                 self._shown.discard(update.turn)
-                stopping = asyncio.create_task(self._send_typing(source, {"stop": True}))
-                self._stopping.add(stopping)
-                stopping.add_done_callback(self._stopping.discard)
+                self._typing.start(update.turn, lambda: self._send_typing(source, {"stop": True}))
         return None
 
     async def _type(self, source: Source, turn: str, delay: float) -> None:
@@ -227,10 +220,7 @@ class SignalAdapter(Adapter):
 
     async def close(self) -> None:
         """Close the connections."""
-        typing = [*self._typing.values(), *self._stopping]
-        for task in typing:
-            task.cancel()
-        await asyncio.gather(*typing, return_exceptions=True)
+        await self._typing.close()
         await self._daemon.close()
 
 

@@ -221,8 +221,8 @@ def _meaning(code: int, message: str, outcomes: list[Mapping[str, Any]]) -> Plat
 def _failure(message: str, outcomes: list[Mapping[str, Any]]) -> PlatformError:
     """Return the error of a message that nobody got, by what happened to each person."""
     types = {str(outcome.get("type")) for outcome in outcomes}
-    shown = sorted(name for name in types if re.fullmatch(r"[A-Z_]{1,60}", name))
-    message = f"{message} ({', '.join(shown) or 'no reason'})"
+    names = sorted(name for name in types if re.fullmatch(r"[A-Z_]{1,60}", name))
+    message = f"{message} ({', '.join(names) or 'no reason'})"
     if types & {"RATE_LIMIT_FAILURE", "PROOF_REQUIRED_FAILURE"}:
         return _rate_limit(message, outcomes)
     if types <= {"UNREGISTERED_FAILURE"}:

@@ -59,15 +59,17 @@ from tertulia.platforms.telegram.updates import (
     read_bot,
     read_update,
 )
+from tertulia.platforms.typing_tasks import TypingTasks
 
 log = logging.getLogger("tertulia.platforms")
 
 POLL_SECONDS: Final = 30
-# A poll that is silent for longer has lost its connection.
-_POLL_MARGIN: Final = 15
+# A poll that takes so much longer has lost its connection.
+_POLL_MARGIN_SECONDS: Final = 15
 _BATCH: Final = 100
 _SHOW_SECONDS: Final = 5.0
-_TYPING_DELAY: Final = 1.0  # a call for each short turn would double what the bot sends
+# Turns that end sooner show no typing: a call for each would double what the bot sends.
+_TYPING_DELAY_SECONDS: Final = 1.0
 _WEBHOOK_CHECK_SECONDS: Final = 60.0
 _PHOTO_BYTES: Final = 10_000_000
 _RECONNECT = Backoff(first=1, longest=30)
@@ -113,7 +115,7 @@ class TelegramAdapter(Adapter):
         self._bot: Bot | None = None
         self._receive: Receive | None = None
         self._locks: WeakValueDictionary[object, asyncio.Lock] = WeakValueDictionary()
-        self._typing: dict[str, asyncio.Task[None]] = {}
+        self._typing = TypingTasks()
         self._without_drafts: set[str] = set()
         self._quiet_until: dict[str, float] = {}
 
@@ -176,7 +178,9 @@ class TelegramAdapter(Adapter):
         }
         if offset is not None:
             parameters["offset"] = offset
-        updates = await self._api.ask("getUpdates", parameters, seconds=seconds + _POLL_MARGIN)
+        updates = await self._api.ask(
+            "getUpdates", parameters, seconds=seconds + _POLL_MARGIN_SECONDS
+        )
         if not isinstance(updates, list):
             raise UnreadableAnswer(b"")
         return updates
@@ -363,15 +367,10 @@ class TelegramAdapter(Adapter):
     async def show(self, source: Source, update: StreamUpdate) -> str | None:
         """Show that the bot is typing, and in private chats the answer so far."""
         if update.kind in ("began", "typing", "tool"):
-            # In the background, and not for turns that take only a moment.
-            if update.turn not in self._typing:
-                task = asyncio.create_task(self._type(source, update.kind == "began"))
-                self._typing[update.turn] = task
-                task.add_done_callback(lambda _: self._typing.pop(update.turn, None))
+            is_first = update.kind == "began"
+            self._typing.start(update.turn, lambda: self._type(source, is_first))
         elif update.kind == "ended":
-            task_or_none = self._typing.pop(update.turn, None)
-            if task_or_none is not None:
-                task_or_none.cancel()
+            self._typing.stop(update.turn)
         elif update.kind == "draft" and update.text.strip() and self._takes_drafts(source):
             await self._try_to_show(source, "sendMessageDraft", _draft(update))
         return None
@@ -380,7 +379,7 @@ class TelegramAdapter(Adapter):
         return source.chat_type == "dm" and source.chat_id not in self._without_drafts
 
     async def _type(self, source: Source, is_first: bool) -> None:
-        await asyncio.sleep(_TYPING_DELAY if is_first else 0)
+        await asyncio.sleep(_TYPING_DELAY_SECONDS if is_first else 0)
         await self._try_to_show(source, "sendChatAction", {"action": "typing"})
 
     async def _try_to_show(self, source: Source, method: str, parameters: dict[str, Any]) -> None:
@@ -431,10 +430,7 @@ class TelegramAdapter(Adapter):
 
     async def close(self) -> None:
         """Close the connections."""
-        typing = list(self._typing.values())
-        for task in typing:
-            task.cancel()
-        await asyncio.gather(*typing, return_exceptions=True)
+        await self._typing.close()
         await self._api.close()
 
 

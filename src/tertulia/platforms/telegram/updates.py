@@ -95,7 +95,7 @@ def chat_of(update: Mapping[str, Any]) -> object:
 
 def _incoming(message: Mapping[str, Any], bot: Bot, account: str) -> Incoming | None:
     text, media = _text(message, bot), _media(message)
-    if _is_own(message, bot) or (text is None and not media) or _is_for_another_bot(text, bot):
+    if _is_own(message, bot) or (text is None and not media) or _is_for_another_bot(text):
         return None
     reply = _reply(message)
     return Incoming(
@@ -229,8 +229,11 @@ def _without_own_name(text: str, bot: Bot) -> str:
     return text
 
 
-def _is_for_another_bot(text: str | None, bot: Bot) -> bool:
-    """Return whether a text is a command with the name of another bot, whose name ends in "bot"."""
+def _is_for_another_bot(text: str | None) -> bool:
+    """Return whether a text is a command for another bot; the names of all bots end in "bot".
+
+    The own name is removed from commands before.
+    """
     command, _, name = "".join((text or "").split(None, 1)[:1]).partition("@")
     return command.startswith("/") and name.lower().endswith("bot")
 

@@ -42,6 +42,7 @@ from tertulia.platforms.base import (
     Receive,
     StreamUpdate,
 )
+from tertulia.platforms.typing_tasks import TypingTasks
 from tertulia.platforms.whatsapp import markup, notifications
 from tertulia.platforms.whatsapp.graph_api import (
     FIRST_PAUSE,
@@ -104,7 +105,7 @@ class WhatsAppAdapter(Adapter):
         self._receive: Receive | None = None
         self._locks: WeakValueDictionary[object, asyncio.Lock] = WeakValueDictionary()
         self._limits: dict[str, int] = {}  # refusals in a row because of the rate, by chat
-        self._typing: dict[str, asyncio.Task[None]] = {}
+        self._typing = TypingTasks()
         self._quiet_until = 0.0
         app = hashlib.sha256(f"{base_url} {app_secret}".encode()).digest()
         self._siblings = _APPS.setdefault(app, WeakSet())
@@ -234,10 +235,10 @@ class WhatsAppAdapter(Adapter):
             known_id, number = await self._known_ids.resolve(
                 sender.user_id, sender.number, self.remember_id
             )
-            known = notifications.KnownSender(
+            known_sender = notifications.KnownSender(
                 known_id=known_id, number=number, user_id=sender.user_id, name=sender.name
             )
-            update = notifications.read_message(message, value, known, self.account or "")
+            update = notifications.read_message(message, value, known_sender, self.account or "")
         except MALFORMED as problem:
             log.warning(
                 "whatsapp: a message was not understood and is skipped (%s)",
@@ -349,14 +350,10 @@ class WhatsAppAdapter(Adapter):
     async def show(self, source: Source, update: StreamUpdate) -> str | None:
         """Mark the person's message as read, and show that an answer is being written."""
         if update.kind in ("began", "typing", "tool") and update.message_id is not None:
-            if update.turn not in self._typing:
-                task = asyncio.create_task(self._type(update.message_id))
-                self._typing[update.turn] = task
-                task.add_done_callback(lambda _: self._typing.pop(update.turn, None))
+            message_id = update.message_id
+            self._typing.start(update.turn, lambda: self._type(message_id))
         elif update.kind == "ended":
-            task_or_none = self._typing.pop(update.turn, None)
-            if task_or_none is not None:
-                task_or_none.cancel()
+            self._typing.stop(update.turn)
         return None
 
     async def _type(self, message_id: str) -> None:
@@ -404,10 +401,7 @@ class WhatsAppAdapter(Adapter):
     async def close(self) -> None:
         """Close the connections."""
         self._siblings.discard(self)
-        typing = list(self._typing.values())
-        for task in typing:
-            task.cancel()
-        await asyncio.gather(*typing, return_exceptions=True)
+        await self._typing.close()
         await self._api.close()
 
 
