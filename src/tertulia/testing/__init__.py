@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
+import pkgutil
+
 import pytest
 
 # With assert rewriting, a failed promise shows its values, as in a test file.
 pytest.register_assert_rewrite(
-    "tertulia.testing.adapter_contract",
-    "tertulia.testing.agent_contract",
-    "tertulia.testing.database_promises",
-    "tertulia.testing.session_expiry_promises",
-    "tertulia.testing.session_find_promises",
-    "tertulia.testing.process_promises",
-    "tertulia.testing.deletion_promises",
-    "tertulia.testing.search_promises",
-    "tertulia.testing.session_promises",
-    "tertulia.testing.scripted_gateway",
-    "tertulia.testing.transcript_promises",
-    "tertulia.testing.usage_promises",
+    *(f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__))
 )
 
 from tertulia.testing.adapter_contract import AdapterContract  # noqa: E402

@@ -268,11 +268,11 @@ class AdapterContract:
     def test_messages_of_a_chat_are_handed_over_one_after_the_other(self) -> None:
         received: list[str | None] = []
         inside: list[str | None] = []
-        most: list[int] = []
+        concurrent: list[int] = []
 
         async def receive(incoming: Incoming) -> None:
             inside.append(incoming.text)
-            most.append(len(inside))
+            concurrent.append(len(inside))
             await asyncio.sleep(0.01)
             inside.remove(incoming.text)
             received.append(incoming.text)
@@ -286,7 +286,7 @@ class AdapterContract:
         self.play(act, receive)
         assert received[:3] == ["first 0", "first 1", "first 2"]
         assert len(received) == 7
-        assert max(most) == 1
+        assert max(concurrent) == 1
 
     # -- 5, 6: send
 
@@ -481,7 +481,6 @@ class AdapterContract:
                 pytest.skip("this scene has no secrets")
             assert await scene.write("hola", "1")
             await scene.adapter.identify()
-            # Not "unavailable": after it nothing reaches the platform, and it is in no URL.
             for number, mishap in enumerate(scene.mishaps):
                 scene.spoil(mishap)
                 try:

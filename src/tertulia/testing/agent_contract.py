@@ -14,7 +14,7 @@ asks for the same steps in words that the parrot agent understands, so that it c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -297,13 +297,10 @@ class _ReaderLeft(Exception):
     """Raised by a watcher that stops reading the run."""
 
 
-def echo(heard: Callable[[str], None] | None = None) -> Tool:
-    """Return a tool that answers with its argument and passes it to `heard`."""
+def echo() -> Tool:
+    """Return a tool that answers with its argument."""
 
     async def call(arguments: dict[str, Any]) -> str:
-        word = str(arguments["word"])
-        if heard is not None:
-            heard(word)
-        return word
+        return str(arguments["word"])
 
     return Tool("echo", "Says a word.", WORD, call)

@@ -2,7 +2,7 @@
 
 A test can kill its process there, raise an error, or count commits:
 
-    watch(store, lambda number, moment: die() if (number, moment) == (3, "before") else None)
+    watch_commits(store, lambda number, moment: die() if number == 3 else None)
 
 Before a commit, all statements of the transaction have run, or those that are sent together with
 the commit (`Database.attempt`) were not sent; after it, everything is stored and only the caller

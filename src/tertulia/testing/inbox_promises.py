@@ -90,7 +90,7 @@ class InboxPromises:
             for item in claimed:
                 other.inbox.done(item)
 
-    def test_linked_chats_are_one_conversation(self, store: Store, clock: FakeClock) -> None:
+    def test_linked_chats_are_one_conversation(self, store: Store) -> None:
         elsewhere = Source("signal", "+34", user_id="+34")
         store.people.accept_link(elsewhere, store.people.offer_link(ANA))
         store.inbox.put(ANA, "one")
@@ -228,9 +228,7 @@ class InboxPromises:
         assert "\n".join(text or "" for text in texts).split("\n") == [*map(str, range(30))]
         assert len(texts) > 1
 
-    def test_messages_of_others_and_claimed_messages_are_not_gathered(
-        self, store: Store, clock: FakeClock
-    ) -> None:
+    def test_messages_of_others_and_claimed_messages_are_not_gathered(self, store: Store) -> None:
         ben = Source("telegram", "g", chat_type="channel", user_id="ben")
         eve = Source("telegram", "g", chat_type="channel", user_id="eve")
         handle = store.inbox

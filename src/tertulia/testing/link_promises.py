@@ -29,7 +29,7 @@ def link(store: Store, joining: Source, offering: Source) -> str:
     return store.people.accept_link(joining, store.people.offer_link(offering))
 
 
-def found(store: Store, source: Source, word: str) -> set[str]:
+def find_sessions(store: Store, source: Source, word: str) -> set[str]:
     """Return the sessions in which a search for a person finds a word."""
     return {hit.session_id for hit in store.for_person(source).search(word).items}
 
@@ -47,8 +47,8 @@ class LinkPromises:
         secret = say(store, ANNA, "my secret is opensesame")
         own = say(store, BEN, "nobody hears opensesame from me")
         assert store.sessions.require(secret).key == key
-        assert found(store, BEN, "opensesame") == {own}
-        assert found(store, ANNA, "opensesame") == {secret}
+        assert find_sessions(store, BEN, "opensesame") == {own}
+        assert find_sessions(store, ANNA, "opensesame") == {secret}
         view = store.for_person(BEN)
         for session_id in (first, shared, secret):
             assert view.get(session_id) is None
@@ -190,8 +190,8 @@ class LinkPromises:
         outcomes(lambda: say(store, BEN, "racing"), unlink, refusals=NotFound)
         secret = say(store, ANNA, "opensesame")
         mine = say(store, BEN, "opensesame")
-        assert found(store, BEN, "opensesame") == {mine}
-        assert found(store, ANNA, "opensesame") == {secret}
+        assert find_sessions(store, BEN, "opensesame") == {mine}
+        assert find_sessions(store, ANNA, "opensesame") == {secret}
 
     def test_schedules_go_with_the_chat_that_made_them(self, store: Store) -> None:
         link(store, BEN, ANNA)

@@ -54,16 +54,16 @@ class MemoryPromises:
         assert len(store.memories.find(dm("anna"))) == 5
 
     def test_linked_chats_share_memories_until_they_are_unlinked(self, store: Store) -> None:
-        phone, desk = dm("anna"), Source("signal", "7", user_id="7")
+        phone, laptop = dm("anna"), Source("signal", "7", user_id="7")
         store.memories.add(phone, "Anna sails.")
-        store.memories.add(desk, "Written before the link.")
-        store.people.accept_link(desk, store.people.offer_link(phone))
-        assert _texts(store, desk) == ["Anna sails."]
-        store.memories.add(desk, "Written while linked.")
+        store.memories.add(laptop, "Written before the link.")
+        store.people.accept_link(laptop, store.people.offer_link(phone))
+        assert _texts(store, laptop) == ["Anna sails."]
+        store.memories.add(laptop, "Written while linked.")
         assert _texts(store, phone) == ["Written while linked.", "Anna sails."]
-        store.people.unlink(desk)
-        assert _texts(store, desk) == ["Written before the link."]
-        assert [row.text for row in store.memories.find(desk)] == ["Written before the link."]
+        store.people.unlink(laptop)
+        assert _texts(store, laptop) == ["Written before the link."]
+        assert [row.text for row in store.memories.find(laptop)] == ["Written before the link."]
 
     def test_what_a_session_shows_is_fixed_when_it_begins(self, handles: Handles) -> None:
         store, clock = handles.open(), handles.clock

@@ -12,7 +12,6 @@ from tertulia.core.source import Source
 from tertulia.errors import IllegalMove, NotFound
 from tertulia.records.processes import Identity, Process
 from tertulia.store import Store
-from tertulia.testing.fake_clock import FakeClock
 from tertulia.testing.fixtures import Handles, dm, outcomes, run_in_threads, texts
 
 IDLE = Policies(default=ResetPolicy(mode="idle", idle_minutes=60))
@@ -76,14 +75,12 @@ class ProcessPromises:
         assert started.session_id is not None
         assert texts(store.transcript(started.session_id)) == ["It has ended."]
 
-    def test_new_output_of_a_program_is_reported_once(
-        self, store: Store, other: Store, clock: FakeClock
-    ) -> None:
+    def test_new_output_of_a_program_is_reported_once(self, store: Store, other: Store) -> None:
         started = store.processes.begin(program(store, "p1"))
-        tells = [
+        reports = [
             partial(handle.processes.report, started, "one", told=3) for handle in (store, other)
         ]
-        assert sorted(run_in_threads(*tells)) == [False, True]
+        assert sorted(run_in_threads(*reports)) == [False, True]
         now = store.processes.require("p1")
         assert now.told == 3
         assert other.processes.report(now, "two", told=6)

@@ -77,9 +77,11 @@ class StoreContract(
     def handles(self, tmp_path: Path) -> Iterator[Handles]:
         handles = Handles(tmp_path, self.connect, self.settings)
         yield handles
-        # After every test the store must be consistent.
-        assert handles.open().check() == []
-        handles.close()
+        try:
+            # After every test the store must be consistent.
+            assert handles.open().check() == []
+        finally:
+            handles.close()
 
     @pytest.fixture
     def store(self, handles: Handles) -> Store:

@@ -106,7 +106,7 @@ class TranscriptWindowPromises:
         assert (newest.is_current, newest.messages) == (True, 11)
         assert [each.number for each in ten.find_revisions(limit=2, before=4)] == [3, 2]
 
-    def test_events_tell_who_did_what(self, store: Store, clock: FakeClock) -> None:
+    def test_events_tell_who_did_what(self, store: Store) -> None:
         session = store.sessions.open(dm("anna"))
         store.transcript(session.id, by="telegram:anna").extend(turn("hello"))
         store.transcript(session.id, by="telegram:anna").undo()
@@ -116,8 +116,8 @@ class TranscriptWindowPromises:
         fork = store.sessions.fork(session.id, by="token:me")
         first = store.sessions.events(session.id, limit=4)
         rest = store.sessions.events(session.id, limit=4, cursor=first.next)
-        told = [(event.kind, event.by) for event in (*first.items, *rest.items)]
-        assert told == [
+        events = [(event.kind, event.by) for event in (*first.items, *rest.items)]
+        assert events == [
             ("ended", "token:me"), ("resumed", "token:me"), ("ended", "token:me"),
             ("renamed", "local"), ("undo", "telegram:anna"), ("began", None),
         ]  # fmt: skip

@@ -87,8 +87,12 @@ class UsagePromises:
         assert [(node.name, node.turns, node.is_fresh) for node in other.nodes.find()] == [
             ("a", 1, True), ("b", 0, True),
         ]  # fmt: skip
-        (held,) = other.nodes.leases()
-        assert (held.node, held.epoch, held.is_held) == ("a", lease.epoch, True)
+        (account_lease,) = other.nodes.leases()
+        assert (account_lease.node, account_lease.epoch, account_lease.is_held) == (
+            "a",
+            lease.epoch,
+            True,
+        )
         store.listeners.release(lease)
         assert not other.nodes.leases()[0].is_held
         store.nodes.forget("a")

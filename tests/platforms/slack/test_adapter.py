@@ -20,6 +20,7 @@ from tertulia.errors import (
     AccountProblem,
     PlatformError,
 )
+from tertulia.platforms import http_library
 from tertulia.platforms.base import (
     Changed,
     MenuEntry,
@@ -27,7 +28,6 @@ from tertulia.platforms.base import (
     StreamUpdate,
 )
 from tertulia.platforms.slack import adapter as adapter_module
-from tertulia.platforms.slack import web_api
 from tertulia.platforms.slack.adapter import SlackAdapter
 from tertulia.platforms.slack.event_reader import BotIdentity
 from tertulia.testing.adapter_contract import AdapterContract, AdapterFixture, SendFailure
@@ -428,7 +428,7 @@ def show(server: SlackServer, *updates: StreamUpdate, source: Source = DM) -> No
     async def act(adapter: SlackAdapter) -> None:
         for update in updates:
             await adapter.show(source, update)
-            await asyncio.gather(*adapter._statuses.values())
+            await asyncio.gather(*adapter._statuses._by_turn.values())
 
     call(server, act)
 
@@ -436,7 +436,7 @@ def show(server: SlackServer, *updates: StreamUpdate, source: Source = DM) -> No
 def test_status_is_shown_in_the_thread_and_ends(
     server: SlackServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adapter_module, "_STATUS_DELAY", 0.0)
+    monkeypatch.setattr(adapter_module, "_STATUS_DELAY_SECONDS", 0.0)
     source = Source("slack", "C1", chat_type="channel", user_id="UANA", thread_id="5.5")
     began = StreamUpdate(kind="began", turn="1", message_id="7.7")
     ended = StreamUpdate(kind="ended", turn="1", message_id="7.7")
@@ -454,7 +454,7 @@ def test_status_is_shown_in_the_thread_and_ends(
 def test_short_turn_shows_no_status(server: SlackServer) -> None:
     async def act(adapter: SlackAdapter) -> None:
         await adapter.show(DM, StreamUpdate(kind="began", turn="1", message_id="7.7"))
-        (task,) = adapter._statuses.values()
+        (task,) = adapter._statuses._by_turn.values()
         await adapter.show(DM, StreamUpdate(kind="ended", turn="1", message_id="7.7"))
         await asyncio.gather(task, return_exceptions=True)
         assert task.cancelled()
@@ -482,14 +482,14 @@ def test_status_is_quiet_after_a_rate_limit_but_ends(server: SlackServer) -> Non
 def test_sends_are_limited_and_no_status_comes_before_them(
     server: SlackServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web_api, "MAX_SENDS", 2)
+    monkeypatch.setattr(http_library, "MAX_SENDS", 2)
     server.spoil("chat.postMessage", Fault(200, end="never", times=None))
 
     async def act(adapter: SlackAdapter) -> None:
         sends = [asyncio.create_task(adapter.send(outgoing())) for _ in range(4)]
         await asyncio.to_thread(server.wait, lambda: server.count("chat.postMessage") >= 2)
         await adapter.show(DM, StreamUpdate(kind="typing", turn="1", message_id="7.7"))
-        await asyncio.gather(*adapter._statuses.values())
+        await asyncio.gather(*adapter._statuses._by_turn.values())
         await asyncio.sleep(0.2)
         for send in sends:
             send.cancel()

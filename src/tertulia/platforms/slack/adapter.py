@@ -49,14 +49,15 @@ from tertulia.platforms.slack import block_kit, event_reader, mrkdwn
 from tertulia.platforms.slack.names import Names
 from tertulia.platforms.slack.socket_mode import SocketMode
 from tertulia.platforms.slack.web_api import MarkdownRefused, WebApi
+from tertulia.platforms.typing_tasks import TypingTasks
 
 log = logging.getLogger("tertulia.platforms")
 
 _RECONNECT = Backoff(first=1, longest=30)
 _CHECK_SECONDS: Final = 60.0
 _SHOW_SECONDS: Final = 5.0
-# Turns that take only a moment show no status.
-_STATUS_DELAY: Final = 0.5
+# Turns that end sooner show no status.
+_STATUS_DELAY_SECONDS: Final = 0.5
 _STATUS: Final = "is thinking…"
 # A request that is older may be a recorded one.
 _MAX_AGE_SECONDS: Final = 300
@@ -94,7 +95,7 @@ class SlackAdapter(Adapter):
         self._receive: Receive | None = None
         self._needs_check = asyncio.Event()
         self._locks: WeakValueDictionary[object, asyncio.Lock] = WeakValueDictionary()
-        self._statuses: dict[str, asyncio.Task[None]] = {}
+        self._statuses = TypingTasks()
         self._shown: set[str] = set()
         self._without_status: set[str] = set()
         self._quiet_until = 0.0
@@ -322,8 +323,8 @@ class SlackAdapter(Adapter):
     async def _send_file(self, message: Outgoing, media: Media, channel: str) -> str | None:
         """Upload a file and then share it; before it is shared nobody sees anything of it."""
         name = media.name or "file"
-        wish = {"filename": name, "length": str(len(message.content))}
-        answer = await self._api.ask("files.getUploadURLExternal", wish)
+        file = {"filename": name, "length": str(len(message.content))}
+        answer = await self._api.ask("files.getUploadURLExternal", file)
         url, file_id = answer.get("upload_url"), answer.get("file_id")
         if not isinstance(url, str) or not isinstance(file_id, str):
             raise PlatformUnavailable(
@@ -348,22 +349,17 @@ class SlackAdapter(Adapter):
     async def show(self, source: Source, update: StreamUpdate) -> str | None:
         """Show in the thread that the app is at work; Slack has no "typing" for apps."""
         if update.kind in ("began", "typing", "tool"):
-            if update.turn not in self._statuses:
-                task = asyncio.create_task(self._show_status(source, update))
-                self._statuses[update.turn] = task
-                task.add_done_callback(lambda _: self._statuses.pop(update.turn, None))
+            self._statuses.start(update.turn, lambda: self._show_status(source, update))
         elif update.kind == "ended":
-            task_or_none = self._statuses.pop(update.turn, None)
-            if task_or_none is not None:
-                task_or_none.cancel()
+            self._statuses.stop(update.turn)
             if update.turn in self._shown:
                 self._shown.discard(update.turn)
                 await self._set_status(source, update, "")
         return None
 
     async def _show_status(self, source: Source, update: StreamUpdate) -> None:
-        await asyncio.sleep(_STATUS_DELAY if update.kind == "began" else 0)
-        # Noted first: a status that is cut off in between may be there as well.
+        await asyncio.sleep(_STATUS_DELAY_SECONDS if update.kind == "began" else 0)
+        # Noted before the request: one that is cancelled may have set the status all the same.
         self._shown.add(update.turn)
         await self._set_status(source, update, _STATUS)
 
@@ -412,10 +408,7 @@ class SlackAdapter(Adapter):
     async def close(self) -> None:
         """Close the connections."""
         self._siblings.discard(self)
-        statuses = list(self._statuses.values())
-        for task in statuses:
-            task.cancel()
-        await asyncio.gather(*statuses, return_exceptions=True)
+        await self._statuses.close()
         await self._names.close()
         await self._api.close()
 

@@ -34,9 +34,9 @@ _HELLO_SECONDS: Final = 30.0
 # Together less than a minute: a connection without a sign of life is closed after it.
 _PING_SECONDS: Final = 15.0
 _PONG_SECONDS: Final = 20.0
-# Beyond so many events that wait to be stored nothing more is read.
+# Nothing more is read while so many events wait to be stored.
 _MAX_WAITING: Final = 500
-# So long a connection that is to be closed may still acknowledge what it has read.
+# How long a connection that is replaced may still acknowledge the events it has read.
 _DRAIN_SECONDS: Final = 3.0
 # A connection that ends sooner is not replaced at once: Slack may have too many of them.
 _STABLE_SECONDS = 10.0
@@ -104,9 +104,9 @@ class SocketMode:
                 problem = problem or PlatformUnavailable("Slack ended a connection at once.")
                 await self._pause(problem, attempts)
         finally:
-            for connection in [item for item in (previous,) if item is not None]:
-                self._open.discard(connection)
-                await connection.abort()
+            if previous is not None:
+                self._open.discard(previous)
+                await previous.abort()
 
     async def _start(self, connection: SocketConnection) -> PlatformError | None:
         try:
@@ -258,14 +258,14 @@ class SocketConnection:
                     log.info("slack: a connection is replaced")
                     self._is_leaving.set()
                 case _:
-                    task = asyncio.create_task(self._take(socket, envelope))
+                    task = asyncio.create_task(self._accept_envelope(socket, envelope))
                     self._events.add(task)
                     task.add_done_callback(self._events.discard)
                     if len(self._events) >= _MAX_WAITING:
                         await asyncio.wait(self._events, return_when=asyncio.FIRST_COMPLETED)
 
-    async def _take(self, socket: Any, envelope: Mapping[str, Any]) -> None:
-        """Store the event of an envelope, and acknowledge it then."""
+    async def _accept_envelope(self, socket: Any, envelope: Mapping[str, Any]) -> None:
+        """Store the event of an envelope, then acknowledge the envelope."""
         from wsproto.utilities import LocalProtocolError
 
         library = import_library()
