@@ -107,3 +107,44 @@ class TestProcess:
             with opened(path) as store:
                 assert store.transcript(session_id).count() == 400
                 assert store.check() == []
+
+
+class TestFileInUse:
+    """The file stays the one that was opened, or a call fails and says so."""
+
+    def test_working_directory_may_change(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        monkeypatch.chdir(tmp_path)
+        with tertulia.open("talk.db") as store:
+            session = store.sessions.open(dm("anna"))
+            monkeypatch.chdir(elsewhere)
+            database = sqlite_of(store)
+            seen = database.read(lambda _: store.sessions.get(session.id))  # in another connection
+            assert seen is not None
+            assert store.vacuum()[1] > 0
+        assert list(elsewhere.iterdir()) == []
+
+    @pytest.mark.parametrize("is_replaced", [True, False], ids=["replaced", "deleted"])
+    def test_nothing_is_acknowledged_that_the_file_will_not_have(
+        self, tmp_path: Path, is_replaced: bool
+    ) -> None:
+        path, aside = tmp_path / "talk.db", tmp_path / "aside.db"
+        with tertulia.open(path) as store:
+            session = store.sessions.open(dm("anna"))
+            transcript = store.transcript(session.id)
+            transcript.append(said("one"))
+            store.backup(tmp_path / "copy.db")
+            path.rename(aside)
+            if is_replaced:
+                (tmp_path / "copy.db").rename(path)
+            with pytest.raises(tertulia.StoreUnavailable, match="replaced, moved or deleted"):
+                transcript.append(said("two"))
+            with pytest.raises(tertulia.StoreUnavailable, match="replaced, moved or deleted"):
+                sqlite_of(store).read(lambda _: store.sessions.find())  # in another connection
+            assert path.exists() == is_replaced
+            aside.rename(path)
+            transcript.append(said("three"))
+            assert [message["content"] for message in transcript.load()] == ["one", "three"]

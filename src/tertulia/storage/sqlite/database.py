@@ -24,7 +24,7 @@ from tertulia.storage.handle import DatabaseHandle
 from tertulia.storage.sqlite import maintenance, migrate
 from tertulia.storage.sqlite.errors import FOREIGN, translate_errors
 from tertulia.storage.sqlite.group_commit import GroupCommit, Job
-from tertulia.storage.sqlite.open import busy_handler, connect, open_writer
+from tertulia.storage.sqlite.open import OpenFile, busy_handler, connect, open_writer
 
 T = TypeVar("T")
 
@@ -134,9 +134,10 @@ class SqliteDatabase(DatabaseHandle):
                 hint="Give a path, such as talk.db.",
                 field="where",
             ) from problem
+        self.file = OpenFile(path)
         super().__init__(path, os.path.realpath(path))
         tx = SqliteTransaction(self._writer, self._statements)
-        self._group = GroupCommit(self._writer, tx, path, self._check_usable)
+        self._group = GroupCommit(self._writer, tx, path, self._check_usable, self.file.check)
         self._writer.set_busy_handler(busy_handler(busy_seconds, self._group.waiting_since))
 
     def write(self, work: Callable[[Transaction], T], *, lane: str | None = None) -> T:
@@ -249,7 +250,7 @@ class SqliteDatabase(DatabaseHandle):
 
     def has_space(self, size: int) -> bool:
         try:
-            return shutil.disk_usage(os.path.dirname(os.path.abspath(self.path))).free >= size
+            return shutil.disk_usage(os.path.dirname(self.file.path)).free >= size
         except OSError:
             return True
 
@@ -279,7 +280,8 @@ class SqliteDatabase(DatabaseHandle):
     # -- connections
 
     def _connect(self) -> apsw.Connection:
-        return connect(self.path, is_safe=self._safe, busy_seconds=self._busy_seconds)
+        self.file.check()  # else SQLite would create an empty file, or read another store
+        return connect(self.file.path, is_safe=self._safe, busy_seconds=self._busy_seconds)
 
     def _take_reader(self) -> tuple[apsw.Connection, SqliteTransaction]:
         try:

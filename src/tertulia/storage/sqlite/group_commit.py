@@ -80,11 +80,13 @@ class GroupCommit:
         tx: Transaction,
         path: str,
         check_usable: Callable[[], None],
+        check_file: Callable[[], None],
     ) -> None:
         self._connection = connection
         self._tx = tx
         self._path = path
         self._check_usable = check_usable
+        self._check_file = check_file
         self.mutex = threading.Lock()
         self.leader: Job | None = None
         self.waiting: deque[Job] = deque()
@@ -206,6 +208,7 @@ class GroupCommit:
             self._run_first(first)
             while len(first.batch) < _BATCH_LIMIT and (job := self._take_next(first)) is not None:
                 self._run_follower(job)
+            self._check_file()
             first.is_committing = True
             self.begun += len(first.batch)
             connection.execute("commit")

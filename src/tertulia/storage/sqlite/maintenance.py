@@ -90,10 +90,10 @@ def vacuum(db: SqliteDatabase) -> tuple[int, int]:
 
     def work(connection: apsw.Connection) -> tuple[int, int]:
         connection.execute("pragma wal_checkpoint(truncate)")
-        before = os.path.getsize(db.path)
+        before = os.path.getsize(db.file.path)
         connection.execute("vacuum")
         connection.execute("pragma wal_checkpoint(truncate)")
-        return before, os.path.getsize(db.path)
+        return before, os.path.getsize(db.file.path)
 
     return db.run_on_own_connection(work)
 

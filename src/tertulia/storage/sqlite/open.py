@@ -70,6 +70,38 @@ def connect(path: str, *, is_safe: bool, busy_seconds: float) -> apsw.Connection
     return connection
 
 
+class OpenFile:
+    """The file of an open store: where it is, whatever the working directory becomes.
+
+    A program that replaces, moves or deletes it would otherwise take what is written from then on
+    along, although the callers were told that it is stored.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(path)
+        self._shown_path = path
+        self._identity = _identity_of(self.path)
+
+    def check(self) -> None:
+        """Raise StoreUnavailable if another file is there now, or none."""
+        if _identity_of(self.path) != self._identity:
+            raise StoreUnavailable(
+                "The file of the store was replaced, moved or deleted while it was open; this call"
+                f" stored nothing ({self._shown_path}).",
+                hint="Put the file back, or close the store and open it again.",
+                where=self._shown_path,
+            )
+
+
+def _identity_of(path: str) -> tuple[int, int] | None:
+    """Return what only this file has; None if there is none."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def busy_handler(
     seconds: float, waiting_since: Callable[[], float | None] = lambda: None
 ) -> Callable[[int], bool]:
