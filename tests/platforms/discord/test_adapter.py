@@ -107,8 +107,9 @@ class DiscordScene(AdapterFixture):
 
     def __init__(self, server: DiscordServer) -> None:
         self.server = server
-        self.adapter = self.watched = WatchedAdapter(server)
+        self.adapter = WatchedAdapter(server)
         self._events: dict[str, int] = {}
+        self._messages: dict[str, dict[str, Any]] = {}
         self._spoiled = 0
         # Shorter, and a busy machine takes an acknowledgement that is late for a lost one.
         server.heartbeat_millis = 500
@@ -116,15 +117,16 @@ class DiscordScene(AdapterFixture):
     async def write(self, text: str, message_id: str) -> bool:
         """Write a message; a heartbeat tells the number of the last event that is stored."""
         await asyncio.to_thread(self.server.wait_connected)
-        rejections = self.watched.rejections
+        assert isinstance(self.adapter, WatchedAdapter)
+        watched, rejections = self.adapter, self.adapter.rejections
         if message_id not in self._events:
             with self.server.lock:
-                self.server.write(DM, text)
+                self._messages[message_id] = self.server.write(DM, text)
                 self._events[message_id] = self.server.seq
         seq = self._events[message_id]
         await asyncio.to_thread(
             self.server.wait,
-            lambda: self.server.is_stored(seq) or self.watched.rejections > rejections,
+            lambda: self.server.is_stored(seq) or watched.rejections > rejections,
         )
         return self.server.is_stored(seq)
 
@@ -147,6 +149,23 @@ class DiscordScene(AdapterFixture):
 
     def tries(self) -> int:
         return self.server.count("create") - self._spoiled
+
+    secrets = (TOKEN,)
+
+    def another_adapter(self) -> WatchedAdapter:
+        return WatchedAdapter(self.server)
+
+    async def revoke(self) -> None:
+        self.server.revoke()
+
+    async def disconnect(self) -> None:
+        self.server.refuse()
+
+    async def reconnect(self) -> None:
+        self.server.open()
+
+    async def edit(self, message_id: str, text: str) -> None:
+        self.server.edit(self._messages[message_id], text)
 
     async def attach(self, content: bytes) -> None:
         self.server.write(DM, attachments=[self.server.attach(content)])

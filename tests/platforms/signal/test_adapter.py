@@ -134,6 +134,21 @@ class SignalScene(AdapterFixture):
     def tries(self) -> int:
         return self.server.count("send") - self._spoiled
 
+    async def revoke(self) -> None:
+        self.server.number = "+15550199"  # the daemon has another account now
+
+    async def disconnect(self) -> None:
+        self.server.refuse()
+
+    async def reconnect(self) -> None:
+        self.server.open()
+
+    async def edit(self, message_id: str, text: str) -> None:
+        stamp = int(self._ids[message_id].rpartition(":")[2])
+        message = {"timestamp": stamp + 1, "message": text}
+        edit = {"targetSentTimestamp": stamp, "dataMessage": message}
+        self.server.push(self.server.envelope(editMessage=edit))
+
     async def attach(self, content: bytes) -> None:
         self.server.write(attachments=[self.server.attach(content)])
 

@@ -135,12 +135,22 @@ class SlackScene(AdapterFixture):
         return [Button(*button) for button in self.server.buttons("D1", self.server.sent[-1].ts)]
 
 
+class SocketScene(SlackScene):
+    """Socket Mode: the adapter keeps a connection, which can be lost."""
+
+    async def disconnect(self) -> None:
+        self.server.refuse()
+
+    async def reconnect(self) -> None:
+        self.server.open()
+
+
 class TestSocketMode(AdapterContract):
     @asynccontextmanager
     async def scene(self) -> AsyncIterator[AdapterFixture]:
         with SlackServer() as server:
             server.ack_seconds = 2.0
-            yield SlackScene(server, app_token=APP_TOKEN)
+            yield SocketScene(server, app_token=APP_TOKEN)
             assert server.violations == []
 
 

@@ -587,6 +587,11 @@ def test_send_carries_the_delivery_and_the_reply(server: WhatsAppServer) -> None
     assert (sent.delivery, sent.reply_to, sent.message_id) == ("d1", question, sent_id)
 
 
+def test_key_that_is_too_long_for_whatsapp_is_left_out(server: WhatsAppServer) -> None:
+    call(server, lambda adapter: adapter.send(outgoing(delivery="d" * 600)))
+    assert [sent.delivery for sent in server.sent] == [None]
+
+
 def test_refused_reply_is_left_out(server: WhatsAppServer) -> None:
     call(server, lambda adapter: adapter.send(outgoing(reply_to="wamid.gone")))
     assert [(sent.text, sent.reply_to) for sent in server.sent] == [("hola", None)]
@@ -775,6 +780,7 @@ def test_message_is_marked_as_read_with_typing(server: WhatsAppServer) -> None:
         StreamUpdate(kind="ended", turn="1", message_id=message_id),
         StreamUpdate(kind="typing", turn="2"),
     )
+    assert server.count("messages") == 2
     assert server.read == [message_id] * 2
     assert server.typing == [message_id] * 2
 
@@ -797,6 +803,13 @@ def test_typing_ends_with_its_turn(server: WhatsAppServer) -> None:
 def test_show_never_fails(server: WhatsAppServer, fault: Fault) -> None:
     server.spoil("messages", fault)
     show(server, StreamUpdate(kind="began", turn="1", message_id="w"))
+
+
+def test_nothing_is_shown_while_whatsapp_limits(server: WhatsAppServer) -> None:
+    server.spoil("messages", refusal(130429))
+    update = StreamUpdate(kind="typing", turn="1", message_id=server.new_id())
+    show(server, update, update)
+    assert server.count("messages") == 1
 
 
 def test_number_says_which_it_is(server: WhatsAppServer) -> None:
