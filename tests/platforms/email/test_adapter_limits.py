@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -24,6 +25,7 @@ from tertulia.errors import (
 from tertulia.platforms.base import Incoming, Outgoing, Update
 from tertulia.platforms.email import adapter as adapter_module
 from tertulia.platforms.email import smtp as smtp_module
+from tertulia.platforms.email import wire as wire_module
 from tertulia.platforms.email.imap import CommandRefused, ImapConnection
 from tertulia.platforms.email.wire import MailServerAddress, Wire
 from tests.platforms.email.mail_gateway import Listener, listen, new_adapter
@@ -402,3 +404,43 @@ def test_letters_that_the_server_does_not_take_are_refused(mail: MailServers) ->
                 await adapter.send(outgoing(chat_id="josé@example.com"))
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("protocol", ["imap", "smtp"])
+def test_answer_from_before_the_encryption_does_not_count(
+    mail: MailServers, monkeypatch: pytest.MonkeyPatch, protocol: str
+) -> None:
+    """Who sits in between could add answers to that to STARTTLS, also the mails of a mailbox."""
+    monkeypatch.setattr(wire_module, "_is_loopback", lambda host: False)
+    monkeypatch.setenv("SSL_CERT_FILE", mail.certificate)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(mail.certificate, mail.certificate.replace("certificate", "key"))
+    greeting, abilities, begin = {
+        "imap": (b"* OK hi", b"* CAPABILITY IMAP4rev1 STARTTLS\r\nT1 OK", b"T2 OK\r\nT3 OK"),
+        "smtp": (b"220 hi", b"250-hi\r\n250 STARTTLS", b"220 go\r\n250 hi"),
+    }[protocol]
+    secret_lines: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for line in (greeting, abilities, begin):
+            writer.write(line + b"\r\n")
+            if line is not begin:
+                await reader.readline()
+        with suppress(OSError):
+            await writer.start_tls(tls)
+            secret_lines.extend([line async for line in reader])
+        writer.close()
+
+    async def run() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        url = f"{protocol}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        adapter = new_adapter(mail, mail.add_mailbox(), **{f"{protocol}_url": url})
+        work = adapter.identify() if protocol == "imap" else adapter.send(outgoing())
+        async with asyncio.timeout(60):
+            with pytest.raises(PlatformUnavailable, match="before the encryption"):
+                await work
+        server.close()
+        await asyncio.sleep(0.05)
+
+    asyncio.run(run())
+    assert secret_lines == []

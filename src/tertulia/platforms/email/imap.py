@@ -104,8 +104,6 @@ class ImapConnection(MailConnection):
             status = refusal.status
         else:
             return
-        if status in _LATER_CODES:
-            raise _lost("The IMAP server cannot log anybody in now.")
         raise AccountProblem(
             f"The IMAP server refused the user or the password ({status}).",
             hint="Check user and password; many providers want a password for this program alone.",

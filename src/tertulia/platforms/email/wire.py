@@ -87,7 +87,10 @@ class Wire:
         return cls(reader, writer, address)
 
     async def start_tls(self) -> None:
-        """Encrypt the connection from here on."""
+        """Encrypt the connection from here on; what came before does not count.
+
+        Who sits in between could have added answers to the one that began the encryption.
+        """
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 await self._writer.start_tls(
@@ -95,6 +98,21 @@ class Wire:
                 )
         except (OSError, TimeoutError) as problem:
             raise unreachable(self.address, problem) from None
+        try:
+            async with asyncio.timeout(0):
+                early = await self._reader.read(1)  # the server has been asked nothing yet
+        except TimeoutError:
+            return
+        except OSError as problem:
+            raise unreachable(self.address, problem) from None
+        if not early:
+            raise unreachable(self.address, EOFError())
+        raise PlatformUnavailable(
+            f"Answers came with that of the {self.address.protocol.upper()} server, before the"
+            " encryption began.",
+            hint=f"Somebody may be in between. Use {self.address.protocol}s://, if the server has"
+            " it.",
+        )
 
     async def write(self, data: bytes) -> None:
         """Send bytes; raise `PlatformUnavailable` if the connection is lost."""
