@@ -77,6 +77,7 @@ _TERMINAL_COMMANDS = """
 |---|---|
 | `/attach FILE…` | send files with the next message; `@path` in it does the same |
 | `/detach [NUMBER]` | do not send a file, or any |
+| `/thinking [on\\|off]` | show or hide what the model thinks, while it does |
 | `/quit` | leave; ctrl-D does the same |
 
 [Terminal](run.md) has its keys.

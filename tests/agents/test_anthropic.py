@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tertulia import ContextOverflow, Usage
+from tertulia.agents.base import Thought
 from tertulia.testing.agent_contract import echo
 from tertulia.testing.scripted_gateway import ScriptedGateway
 from tests.agents.agent_fixtures import ANTHROPIC, KEY, run_turn
@@ -95,6 +96,7 @@ class TestRequests:
         recorded = run_turn(gateway, agent)
         assert recorded.answer == "done"
         assert recorded.steps[0].reasoning == "hm"
+        assert "".join(e.text for e in recorded.events if isinstance(e, Thought)) == "hm"
         first, second = server.seen
         assert first.path == "/v1/messages"
         assert first.headers["x-api-key"] == KEY

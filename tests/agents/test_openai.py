@@ -10,6 +10,7 @@ import pytest
 
 from tertulia import ContextOverflow, Usage
 from tertulia.agents import OpenAIAgent, OpenAIOptions
+from tertulia.agents.base import Thought
 from tertulia.agents.model_agent import ESTIMATED
 from tertulia.testing.agent_contract import echo
 from tertulia.testing.scripted_gateway import ScriptedGateway
@@ -183,6 +184,7 @@ class TestRequests:
         recorded = run_turn(gateway, OPENAI.agent(server))
         assert recorded.answer == "done"
         assert recorded.steps[0].reasoning == "hm"
+        assert "".join(e.text for e in recorded.events if isinstance(e, Thought)) == "hm"
         assert server.seen[-1].body["messages"][2]["reasoning_content"] == "hm"
         server.script(openai.says("bye"))
         assert run_turn(gateway, OPENAI.agent(server), "thanks").answer == "bye"

@@ -13,7 +13,8 @@ import pytest
 
 from tertulia.cli.cli_reference import iterate_commands
 from tertulia.cli.config_reference import EXAMPLE
-from tertulia.cli.entry_point import NAME, main
+from tertulia.cli.entry_point import main
+from tertulia.cli.options import NAME
 from tertulia.config.load import load_config
 from tertulia.gateway import commands
 from tests.docs.markdown import ROOT, blocks, pages, prose

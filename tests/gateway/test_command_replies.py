@@ -37,7 +37,7 @@ def test_help_is_grouped_and_complete() -> None:
     rendered = [row_text(row) for row in render(text, 90)]
     table = rendered[: rendered.index("")]
     assert len({row.index("│") for row in table if "│" in row}) == 1
-    assert len(table) == len(commands.TABLE) + len(command_replies.GROUPS) + 1 + 2 + 10
+    assert len(table) == len(commands.TABLE) + len(command_replies.GROUPS) + 1 + 3 + 12
     elsewhere = command_replies.help_text(rows, is_terminal=False)
     assert "/quit" not in elsewhere
     assert "|---|" not in elsewhere

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 
 import pytest
 
 from tertulia import Source
+from tertulia.agents.base import Event, Request, Thought
 from tertulia.gateway import progress
 from tertulia.gateway.progress import TurnProgress
 from tertulia.platforms.base import StreamUpdate
-from tests.gateway.running_gateway import App, until
+from tests.gateway.running_gateway import App, Echo, running_gateway, until
 
 ANA = Source("telegram", "42", user_id="42")
 
@@ -154,5 +156,25 @@ def test_retried_turn_goes_on_with_the_draft_of_the_dead_process() -> None:
         turn = TurnProgress(Finding(), ANA, "1", is_retry=True)
         async with turn.shown():
             assert await turn.last_draft() == "draft-0"
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("is_wanted", [False, True])
+def test_reasoning_reaches_adapters_that_want_it(where: str, is_wanted: bool) -> None:
+    class Thoughtful(Echo):
+        async def run(self, request: Request) -> AsyncGenerator[Event, None]:
+            yield Thought("hm, ")
+            yield Thought("well")
+            async for event in super().run(request):
+                yield event
+
+    async def play() -> None:
+        async with running_gateway(where, Thoughtful()) as node:
+            app = node.apps["telegram"]
+            app.shows_thoughts = is_wanted
+            assert await node.hears("hello") == "re hello"
+            thoughts = [update.text for update in app.shown if update.kind == "thought"]
+            assert thoughts == (["hm, ", "well"] if is_wanted else [])
 
     asyncio.run(play())

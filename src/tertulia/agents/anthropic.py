@@ -183,6 +183,8 @@ class _AnthropicReader(ResponseReader):
                 self._fields[key] = TextBuffer()
                 self._append(self._fields[key], _text(block, field))
             self._append(self._fields[key], _text(delta, piece_field))
+            if kind == "thinking_delta":
+                self._thought = _text(delta, piece_field)
         return ""
 
     def _finished_blocks(self) -> list[dict[str, Any]]:

@@ -127,6 +127,15 @@ class Delta(msgspec.Struct, frozen=True, tag_field="type", tag="delta"):
     text: str
 
 
+class Thought(msgspec.Struct, frozen=True, tag_field="type", tag="thought"):
+    """A piece of the reasoning of a model, for those who want to see it at once.
+
+    It need not be shown: the step has the whole reasoning.
+    """
+
+    text: str
+
+
 class Step(msgspec.Struct, frozen=True, tag_field="type", tag="step"):
     """One finished assistant message; without tool calls it is the answer.
 
@@ -167,7 +176,7 @@ class Note(msgspec.Struct, frozen=True, tag_field="type", tag="note"):
     once: str | None = None
 
 
-Event = Delta | Step | ToolResult | ModelUsage | Note
+Event = Delta | Thought | Step | ToolResult | ModelUsage | Note
 
 
 class Agent(Protocol):

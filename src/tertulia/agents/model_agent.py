@@ -18,7 +18,7 @@ import msgspec
 
 from tertulia.agents import tools
 from tertulia.agents.agent_options import ModelOptions
-from tertulia.agents.base import Delta, Event, ModelUsage, Note, Request, Step
+from tertulia.agents.base import Delta, Event, ModelUsage, Note, Request, Step, Thought
 from tertulia.agents.cancellation import StopWatcher
 from tertulia.agents.key_ring import KeyRing
 from tertulia.agents.pace import Pace
@@ -75,11 +75,13 @@ class ResponseReader(ABC):
         self._text = TextBuffer()
         self._length = 0
         self._half_character = ""
+        self._thought = ""  # the reasoning in the last event
         self.has_begun = False
         self.model: str | None = None
 
     def read(self, event: SseEvent) -> str:
         """Read one event; return the text in it that is to be shown."""
+        self._thought = ""
         text = self._half_character + self._read(event)
         self.has_begun = True
         # A server may cut a character (a surrogate pair) in two; keep its first half for later.
@@ -87,6 +89,11 @@ class ResponseReader(ABC):
         text, self._half_character = join_surrogates(text[:end]), text[end:]
         self.add_text(text)
         return text
+
+    @property
+    def thought(self) -> str:
+        """The reasoning in the last event; half a character is replaced."""
+        return self._thought.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
     @property
     def text(self) -> str:
@@ -271,7 +278,10 @@ class ModelAgent(RemoteAgent[M]):
                 aclosing(_read_events(response)) as events,
             ):
                 async for event in events:
-                    if text := reader.read(event):
+                    text = reader.read(event)
+                    if thought := reader.thought:
+                        yield Thought(thought)
+                    if text:
                         yield Delta(text)
                     if reader.is_complete:
                         response.expect_end()

@@ -175,9 +175,13 @@ class _OpenAIReader(ResponseReader):
     def _read_reasoning(self, delta: dict[str, Any]) -> None:
         if isinstance(delta.get("reasoning_content"), str) and delta["reasoning_content"]:
             self._on_reasoning()
-            self._append(self._reasoning, delta["reasoning_content"])
+            piece = delta["reasoning_content"]
         elif isinstance(delta.get("reasoning"), str):
-            self._append(self._reasoning, delta["reasoning"])
+            piece = delta["reasoning"]
+        else:
+            return
+        self._append(self._reasoning, piece)
+        self._thought = piece
 
     def _read_call(self, chunk: dict[str, Any]) -> None:
         call_id = chunk.get("id") if isinstance(chunk.get("id"), str) else ""

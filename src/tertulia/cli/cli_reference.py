@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import click
 
-from tertulia.cli.entry_point import NAME, main
+from tertulia.cli.entry_point import main
 from tertulia.cli.errors import EXIT_CODES
-from tertulia.cli.options import CliCommand
+from tertulia.cli.options import NAME, CliCommand
 from tertulia.install_command import INSTALL
 
 SHARED_OPTIONS = {"--store", "--config", "--no-color", "--help"}

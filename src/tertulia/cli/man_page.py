@@ -13,9 +13,9 @@ import click
 
 from tertulia import __version__
 from tertulia.cli.cli_reference import SHARED_OPTIONS, iterate_commands
-from tertulia.cli.entry_point import NAME, main
+from tertulia.cli.entry_point import main
 from tertulia.cli.errors import EXIT_CODES
-from tertulia.cli.options import CliCommand
+from tertulia.cli.options import NAME, CliCommand
 
 _FILES = (
     ("~/.config/tertulia/config.toml", "The configuration, unless --config names another one."),

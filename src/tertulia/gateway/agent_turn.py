@@ -21,6 +21,7 @@ from tertulia.agents.base import (
     Note,
     Request,
     Step,
+    Thought,
     Tool,
     ToolResult,
     traits_of,
@@ -275,7 +276,7 @@ class AgentTurn:
             with spans.run():
                 async with run_agent(self._agent, request) as events:
                     async for event in events:
-                        if isinstance(event, Delta):
+                        if isinstance(event, Delta | Thought):
                             if is_watched:
                                 await self._stream(event)
                             continue
@@ -312,8 +313,12 @@ class AgentTurn:
             user=user,
         )
 
-    async def _stream(self, delta: Delta) -> None:
-        """Show a piece of the answer. Deltas are frequent and are not stored."""
+    async def _stream(self, delta: Delta | Thought) -> None:
+        """Show a piece of the answer or of the reasoning. They are frequent and are not stored."""
+        if isinstance(delta, Thought):
+            if self._progress is not None and self._progress.shows_thoughts:
+                await self._progress.show("thought", delta.text)
+            return
         if self._settings.timestamps != "none":
             delta = Delta(self._head_filter.feed(delta.text))
         if delta.text:

@@ -36,6 +36,10 @@ _OF_TERMINAL: Final = {
         ("/attach FILE…", "send files with the next message; `@path` in it does the same"),
         ("/detach [NUMBER]", "do not send a file, or any"),
     ),
+    "Terminal": (
+        ("/thinking [on|off]", "show or hide what the model thinks"),
+        ("/quit", "leave; ctrl-D does the same"),
+    ),
     "Keys": (
         ("Enter", "send; alt-Enter, or `\\` and Enter, begins a new line"),
         ("Tab", "complete a command, or a path after `@`"),
@@ -44,7 +48,7 @@ _OF_TERMINAL: Final = {
         ("ctrl-C", "stop the answer, else clear the line"),
         ("ctrl-O", "show the last tool call whole"),
         ("ctrl-L", "clear the screen"),
-        ("ctrl-D, /quit", "leave; the conversation stays stored"),
+        ("ctrl-D", "leave; the conversation stays stored"),
     ),
 }
 

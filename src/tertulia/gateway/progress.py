@@ -23,7 +23,7 @@ LONGEST_SECONDS = 600.0
 # A call of `show` that takes longer is given up: it must not delay the answer.
 _SHOW_SECONDS = 10.0
 
-Kind = Literal["began", "typing", "notice", "delta", "draft", "tool", "result", "ended"]
+Kind = Literal["began", "typing", "notice", "thought", "delta", "draft", "tool", "result", "ended"]
 
 
 class TurnProgress:
@@ -65,6 +65,11 @@ class TurnProgress:
     def shows_text(self) -> bool:
         """Return whether the answer is shown while it is written."""
         return self._adapter is not None and self._streams
+
+    @property
+    def shows_thoughts(self) -> bool:
+        """Return whether the reasoning of the model is shown while it is written."""
+        return self._adapter is not None and self._adapter.shows_thoughts
 
     @asynccontextmanager
     async def shown(self) -> AsyncIterator[None]:

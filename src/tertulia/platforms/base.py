@@ -190,6 +190,7 @@ class StreamUpdate(msgspec.Struct, frozen=True, kw_only=True):
     typing   it is still in progress; repeated every `typing_seconds`
     delta    a piece of the answer; not for adapters with `draft_seconds`
     draft    the whole answer so far; only for adapters with `draft_seconds`
+    thought  a piece of the reasoning; only for adapters with `shows_thoughts`
     notice   a message of the gateway that stands before the answer; it is delivered too
     tool     a tool is called; `text` is its name
     result   the tool has ended; `text` is its call in one line, `detail` its result. It may be seen
@@ -201,7 +202,9 @@ class StreamUpdate(msgspec.Struct, frozen=True, kw_only=True):
     it has left, if there is one.
     """
 
-    kind: Literal["began", "typing", "notice", "delta", "draft", "tool", "result", "ended"]
+    kind: Literal[
+        "began", "typing", "notice", "thought", "delta", "draft", "tool", "result", "ended"
+    ]
     turn: str
     text: str = ""
     detail: str = ""
@@ -266,6 +269,7 @@ class Adapter(ABC):
     needs_http           people or the platform reach it through the HTTP server of the gateway
     request_bytes        the largest request of the platform, which may be larger than `open_body`
     typing_seconds       how often "typing" is shown again during a turn; None: never
+    shows_thoughts       whether the owner, who alone writes there, wants to see the reasoning
     draft_seconds        the shortest time between two drafts of an answer; None: it gets deltas
     draft_delay_seconds  an answer that is complete sooner is not shown as a draft
     cursor               where `listen` begins; the gateway sets it before each call
@@ -281,6 +285,7 @@ class Adapter(ABC):
     needs_http: bool = False
     request_bytes: int = 0
     typing_seconds: float | None = None
+    shows_thoughts: bool = False
     draft_seconds: float | None = None
     draft_delay_seconds: float = 0.0
     cursor: str | None = None

@@ -386,6 +386,29 @@ class TestLive:
 
         run(test)
 
+    @pytest.mark.parametrize("is_on", [False, True])
+    def test_reasoning_is_shown_on_request_and_is_no_part_of_the_answer(self, is_on: bool) -> None:
+        async def test() -> None:
+            async with typing() as (adapter, keys, _, screen):
+                assert not adapter.shows_thoughts
+                if is_on:
+                    keys.send_text("/thinking on\r")
+                    while not adapter.shows_thoughts:  # noqa: ASYNC110  a screen has no event
+                        await asyncio.sleep(0.001)
+                before = len(screen.printed)
+                await show(adapter, "began")
+                await show(adapter, "thought", "The person wants ")
+                await show(adapter, "thought", "rain.")
+                await stream(adapter, "No rain.")
+                await adapter.send(said("No rain."))
+                await show(adapter, "ended")
+                printed = screen.printed[before:]
+                assert ("The person wants rain." in printed) == is_on
+                assert printed.count("No rain.") == 1
+                assert "rain.No rain" not in printed
+
+        run(test)
+
     def test_status_says_what_is_done(self) -> None:
         async def test() -> None:
             async with typing() as (adapter, _, _, _):
@@ -411,6 +434,26 @@ class TestLive:
 
 
 class TestPlain:
+    def test_reasoning_has_a_word_before_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def test() -> None:
+            stdin, out = io.StringIO("/thinking\nhello\n/thinking off\n"), io.StringIO()
+            for stream_ in (stdin, out):
+                monkeypatch.setattr(stream_, "isatty", lambda: True)
+            adapter = TerminalAdapter(stdin=stdin, stdout=out, is_plain=True)
+
+            async def receive(incoming: Any) -> None:
+                assert adapter.shows_thoughts
+                await show(adapter, "thought", "**Well** ")
+                await show(adapter, "thought", "then.")
+                await show(adapter, "ended")
+                await adapter.send(said("Sunny."))
+
+            await adapter.listen(receive)
+            assert "Thinking: Well then.\nAgent: Sunny.\n" in out.getvalue()
+            assert not adapter.shows_thoughts
+
+        run(test)
+
     def test_words_say_who_speaks(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async def test() -> None:
             answer = (

@@ -32,7 +32,7 @@ from tertulia.platforms.base import (
 )
 from tertulia.platforms.terminal import attachments
 from tertulia.platforms.terminal.attachments import Attachments
-from tertulia.platforms.terminal.incoming import QUIT, OtherMessage
+from tertulia.platforms.terminal.incoming import QUIT, THINKING, OtherMessage
 from tertulia.platforms.terminal.lines import LineView, Settled
 
 if TYPE_CHECKING:
@@ -106,6 +106,10 @@ class TerminalAdapter(Adapter):
         return self._failure
 
     @property
+    def shows_thoughts(self) -> bool:  # type: ignore[override]  # it changes with /thinking
+        return self._view.shows_thoughts
+
+    @property
     def is_answering(self) -> bool:
         """Return whether an answer is being written."""
         return self._view.is_answering
@@ -176,4 +180,4 @@ class TerminalAdapter(Adapter):
             self._view.print_other(message)
 
     async def fill_menu(self, entries: tuple[MenuEntry, ...]) -> None:
-        self._view.menu = (*entries, *attachments.ENTRIES, QUIT)
+        self._view.menu = (*entries, *attachments.ENTRIES, THINKING, QUIT)

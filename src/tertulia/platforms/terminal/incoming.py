@@ -15,6 +15,8 @@ from tertulia.platforms.base import Incoming, MenuEntry
 STOP: Final = "/stop"
 FORGET: Final = "/forget yes"
 QUIT: Final = MenuEntry("quit", "leave; the conversation stays stored")
+THINKING: Final = MenuEntry("thinking", "show what the model thinks: /thinking on, /thinking off")
+_THINKING_COMMAND: Final = "/thinking"
 QUITS: Final = frozenset(("/quit", "/exit"))
 
 
@@ -28,6 +30,23 @@ class OtherMessage(NamedTuple):
     text: str
     is_answer: bool
     is_to_typed: bool
+
+
+def read_thinking(text: str) -> bool | None:
+    """Return what `/thinking` asks for: on or off; None if the text is another one.
+
+    `/thinking` alone means on.
+    """
+    name, _, argument = text.strip().partition(" ")
+    wanted = {"": True, "on": True, "off": False}
+    return wanted.get(argument.strip()) if name == _THINKING_COMMAND else None
+
+
+def thinking_reply(*, is_on: bool) -> str:
+    """Return what to say after `/thinking`."""
+    if is_on:
+        return "What the model thinks is shown, if its server sends it. /thinking off hides it."
+    return "What the model thinks is hidden. /thinking on shows it."
 
 
 def typed_message(text: str, media: tuple[Media, ...] = ()) -> Incoming:

@@ -30,6 +30,8 @@ from tertulia.platforms.terminal.incoming import (
     is_hangup,
     next_message,
     read_stream,
+    read_thinking,
+    thinking_reply,
     typed_message,
 )
 from tertulia.platforms.terminal.markdown_rows import render, row_width
@@ -65,6 +67,8 @@ class LineView:
         self._stdin = stdin
         self._stdout = stdout
         self._is_plain = is_plain
+        self.shows_thoughts = False
+        self._thoughts = ""
         self._turns: set[str] = set()
         self._sent_texts: list[str] = []  # since the last line was read
 
@@ -78,7 +82,11 @@ class LineView:
         while (line := await self._next(lines)) is not None:
             if line.strip() in QUITS or self.problem is not None:
                 break
-            if self._is_plain and is_attachment_command(line):
+            is_on = read_thinking(line) if self._is_plain else None
+            if is_on is not None:
+                self.shows_thoughts = is_on
+                self._write(f"{thinking_reply(is_on=is_on)}\n")
+            elif self._is_plain and is_attachment_command(line):
                 await self._attach(line)
             elif line.strip():
                 await self._answer_line(receive, line)
@@ -155,6 +163,12 @@ class LineView:
 
     def update(self, update: StreamUpdate) -> None:
         """Remember which turns are in progress; say which tools are called."""
+        if update.kind == "thought":
+            self._thoughts += update.text
+            return
+        if self._thoughts:
+            self._write(f"Thinking: {_plain_text(self._thoughts)}\n")
+            self._thoughts = ""
         if update.kind == "began":
             self._turns.add(update.turn)
         elif update.kind == "ended":

@@ -17,7 +17,14 @@ from tertulia.platforms.terminal.attachments import (
     describe_problem,
     is_attachment_command,
 )
-from tertulia.platforms.terminal.incoming import QUITS, STOP, OtherMessage, typed_message
+from tertulia.platforms.terminal.incoming import (
+    QUITS,
+    STOP,
+    OtherMessage,
+    read_thinking,
+    thinking_reply,
+    typed_message,
+)
 from tertulia.platforms.terminal.markdown_rows import Stream, render
 from tertulia.platforms.terminal.screen import Screen, typed_rows
 from tertulia.platforms.terminal.shown_texts import ShownTexts
@@ -60,6 +67,9 @@ class LiveView:
         self._is_busy_elsewhere = False
         self._other_turn = ""  # the turn of another terminal that was shown last
         self._is_after_text = False  # the last printed row is not empty
+        self.shows_thoughts = False
+        self._thoughts = Stream(self._screen.width)
+        self._has_thoughts = False  # shown, and not ended yet
 
     @property
     def is_answering(self) -> bool:
@@ -137,7 +147,11 @@ class LiveView:
 
     def update(self, update: StreamUpdate) -> None:
         """Show the progress of a turn."""
+        if update.kind != "thought":
+            self._end_thoughts()
         match update.kind:
+            case "thought":
+                self._show_thought(update.text)
             case "began":
                 self._turns.add(update.turn)
                 self._set_activity("thinking")
@@ -161,6 +175,26 @@ class LiveView:
                 self._set_activity("thinking" if self._turns else "")
             case _:
                 pass
+
+    def _show_thought(self, text: str) -> None:
+        """Show a piece of the reasoning, dimmed; it is no part of the answer."""
+        if not self.shows_thoughts:
+            return
+        self._has_thoughts = True
+        self._thoughts.width = self._screen.width
+        rows = self._thoughts.feed(text)
+        self._screen.tail = [_dimmed(row) for row in self._thoughts.tail]
+        if rows:
+            self._print(map(_dimmed, rows))
+        else:
+            self._screen.refresh()
+
+    def _end_thoughts(self) -> None:
+        if self._has_thoughts:
+            self._has_thoughts = False
+            rows = [_dimmed(row) for row in self._thoughts.finish()]
+            self._screen.tail = ()
+            self._print([*rows, _EMPTY])
 
     def _show_delta(self, text: str) -> None:
         if self._activity != "writing":
@@ -240,7 +274,11 @@ class LiveView:
         gap = [_EMPTY] if self._is_after_text else []
         self._print([*gap, *typed_rows(display_text(text), self._screen.width)])
         self._is_after_text = False
-        if is_attachment_command(text):
+        is_on = read_thinking(text)
+        if is_on is not None:
+            self.shows_thoughts = is_on
+            self._print([*self._wrapped(f"· {thinking_reply(is_on=is_on)}", "notice"), _EMPTY])
+        elif is_attachment_command(text):
             self._start(self._attach(text))
         else:
             self._start(self._hand_over(text, is_typed=True))
@@ -282,3 +320,7 @@ class LiveView:
         task = asyncio.ensure_future(work)  # type: ignore[call-overload]
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _dimmed(row: Row) -> Row:
+    return tuple(Segment("dim", segment.text) for segment in row)
