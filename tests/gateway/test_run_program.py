@@ -46,6 +46,8 @@ def running_gateway(folder: Path, more: str = "") -> Iterator[str]:
         yield _address(child)
         child.send_signal(signal.SIGTERM)
         assert child.wait(60) == 0
+        assert child.stderr is not None
+        assert "stopped; what was not answered yet" in child.stderr.read().splitlines()[-1]
     finally:
         child.kill()
         child.communicate()

@@ -38,6 +38,8 @@ def test_public_name_has_no_password() -> None:
     assert connect.public_name("sqlite:///talk.db") == "talk.db"
     name = connect.public_name("postgresql://ana:secret@db.example/talk")
     assert name == "postgresql://db.example/talk"
+    name = connect.public_name("postgresql://ana:secret@127.0.0.1:54329/talk")
+    assert name == "postgresql://127.0.0.1:54329/talk"
 
 
 def test_invalid_server_address_does_not_show_its_parts() -> None:
