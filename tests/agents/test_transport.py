@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import pickle
 import socket
@@ -21,11 +22,12 @@ from tertulia import (
     ContextOverflow,
 )
 from tertulia.agents import Limits, ModelUsage, Retry
+from tertulia.agents.cancellation import StopWatcher
 from tertulia.agents.transport import Transport, retry_after
 from tertulia.testing.agent_contract import echo
 from tertulia.testing.scripted_gateway import ScriptedGateway
 from tests.agents.agent_fixtures import ANTHROPIC, KEY, OPENAI, Provider, RecordedSleep, run_turn
-from tests.servers.models import Call, ModelServer, Reply, refuses
+from tests.servers.models import JSON, Call, ModelServer, Reply, refuses
 
 HELLO = Call("c1", "echo", '{"word": "hola"}')
 
@@ -362,3 +364,33 @@ class TestErrorsAndDelays:
 
 def _with_subclasses(kind: type[Exception]) -> list[type[Exception]]:
     return [kind, *(kind for child in kind.__subclasses__() for kind in _with_subclasses(child))]
+
+
+def test_first_calls_at_the_same_time_leave_no_client_open(
+    server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients: list[httpx2.AsyncClient] = []
+
+    class RecordedClient(httpx2.AsyncClient):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            clients.append(self)
+
+    async def call(transport: Transport) -> bytes:
+        async with (
+            StopWatcher(asyncio.Event()) as watcher,
+            transport.post("", {}, watcher) as response,
+        ):
+            return await response.read_all()
+
+    async def play() -> list[bytes]:
+        transport = Transport(server.url, headers={})
+        try:
+            return await asyncio.gather(*(call(transport) for _ in range(3)))
+        finally:
+            await transport.close()
+
+    monkeypatch.setattr(httpx2, "AsyncClient", RecordedClient)
+    server.script(*[Reply([b"{}"], kind=JSON)] * 3)
+    assert asyncio.run(play()) == [b"{}"] * 3
+    assert all(client.is_closed for client in clients)

@@ -190,6 +190,7 @@ class Transport:
         self._sleep = sleep
         self._chance = chance
         self._client: httpx2.AsyncClient | None = None
+        self._client_lock = asyncio.Lock()  # of calls that would make a client each
 
     async def close(self) -> None:
         """Close the connections; a later call opens new ones."""
@@ -342,12 +343,11 @@ class Transport:
         return log_line(text, _EXCERPT_LENGTH)
 
     async def _require_client(self) -> httpx2.AsyncClient:
-        if self._client is None:
-            # Loading the library and its certificates would block the event loop for too long.
-            client = await asyncio.to_thread(self._make_client)
+        async with self._client_lock:
             if self._client is None:
-                self._client = client
-        return self._client
+                # Loading the library and its certificates would block the event loop for too long.
+                self._client = await asyncio.to_thread(self._make_client)
+            return self._client
 
     def _make_client(self) -> httpx2.AsyncClient:
         httpx2 = _httpx2()
