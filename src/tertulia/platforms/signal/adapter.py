@@ -167,7 +167,9 @@ class SignalAdapter(Adapter):
             if update.turn in self._shown:
                 # A turn may end without an answer: then Signal would show it for 15 seconds.
                 self._shown.discard(update.turn)
-                self._typing.start(update.turn, lambda: self._send_typing(source, {"stop": True}))
+                # Under a key of its own: another "ended" must not cancel it.
+                ending = f"{update.turn} ended"
+                self._typing.start(ending, lambda: self._send_typing(source, {"stop": True}))
         return None
 
     async def _type(self, source: Source, turn: str, delay: float) -> None:
