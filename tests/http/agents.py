@@ -37,3 +37,20 @@ class HeldAgent(ParrotAgent):
             yield Step("well, hello")
         finally:
             self.ended.release()
+
+
+class SilentAgent(ParrotAgent):
+    """An agent that says nothing until `may_go_on`, or until it runs twice at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began = threading.Semaphore(0)
+        self.may_go_on = threading.Event()
+        self._runs = 0
+
+    async def run(self, request: Request) -> AsyncGenerator[Event, None]:
+        self._runs += 1
+        self.began.release()
+        while not self.may_go_on.is_set() and self._runs < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        yield Step("hello")

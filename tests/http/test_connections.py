@@ -7,9 +7,11 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
@@ -22,7 +24,7 @@ from tertulia.http import serve
 from tertulia.http.connections import ConnectionTable, LimitedProtocol
 from tertulia.http.settings import HttpSettings
 from tertulia.platforms.web import WebAdapter
-from tests.http.agents import HeldAgent
+from tests.http.agents import HeldAgent, SilentAgent
 from tests.http.served_gateway import PATIENCE, SECRETS, ServedGateway, served_gateway
 
 
@@ -255,6 +257,32 @@ def test_token_has_a_limit_of_streams(tmp_path: Path) -> None:
             assert int(refused.headers["retry-after"]) >= 1
         with server.client("bob") as bob, bob.stream("GET", "/web/b/events") as own:
             assert own.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/turns", {"text": "hello"}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hello"}]}),
+        ("/v1/responses", {"input": "hello"}),
+    ],
+)
+def test_streams_that_wait_for_their_first_event_count(
+    tmp_path: Path, path: str, body: dict[str, Any]
+) -> None:
+    agent = SilentAgent()
+    with (
+        served_gateway(tmp_path / "talk.db", agent=agent, streams_per_token=1) as server,
+        server.client("ana") as client,
+        server.client("ana") as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        first = pool.submit(client.post, path, json={**body, "stream": True})
+        agent.began.acquire()
+        assert other.post(path, json={**body, "stream": True}).status_code == 429
+        agent.may_go_on.set()
+        assert first.result().status_code == 200
+        assert other.post(path, json={**body, "stream": True}).status_code == 200
 
 
 def test_address_cannot_use_up_the_streams_of_a_token_that_many_share(tmp_path: Path) -> None:

@@ -214,13 +214,6 @@ def _prepare(call: ApiCall, conversation: ClientConversation,
     return _PreparedTurn(request, conversation, message, body.model or call.api.agent_name)
 
 
-def _start_stream(call: ApiCall, prepared: _PreparedTurn) -> StreamedTurn:
-    call.api.streams.check(call.caller.name, call.caller.address)
-    ping = call.api.settings.ping_seconds
-    is_named = prepared.message.is_named
-    return StreamedTurn(call.api.responder, prepared.request, is_named=is_named, ping=ping)
-
-
 # -- chat completions
 
 
@@ -236,8 +229,7 @@ async def complete_chat(call: ApiCall) -> Response:
     if not body.stream:
         reply = await prepared.reply(call)
         return json_response(_completion(reply, prepared.model), headers=prepared.headers)
-    turn = _start_stream(call, prepared)
-    await turn.wait_for_first_event()
+    turn = await call.start_streamed_turn(prepared.request, is_named=message.is_named)
     has_usage = body.stream_options is not None and body.stream_options.include_usage
     return call.stream(_chunks(call, turn, prepared, has_usage), prepared.headers)
 
@@ -352,8 +344,7 @@ async def create_response(call: ApiCall) -> Response:
         output = _output_items(blank.id, reply.shown_text, reply.tool_calls)
         response = _completed(blank, reply, output)
         return json_response(response, headers=prepared.headers)
-    turn = _start_stream(call, prepared)
-    await turn.wait_for_first_event()
+    turn = await call.start_streamed_turn(prepared.request, is_named=message.is_named)
     return call.stream(_response_events(call, turn, prepared, blank), prepared.headers)
 
 

@@ -17,9 +17,10 @@ from starlette.routing import Route
 
 from tertulia.core.session import Session
 from tertulia.errors import ConfigError, Error, LimitExceeded
+from tertulia.gateway.request_reply import AgentRequest
 from tertulia.http.auth import Caller, Scope, TooManyRequests
 from tertulia.http.errors import BodyTooLarge, BodyTooSlow, ErrorBody, error_response, json_response
-from tertulia.http.event_stream import EventStream
+from tertulia.http.event_stream import EventStream, StreamedTurn
 from tertulia.http.settings import HttpSettings
 from tertulia.records.people import Role
 from tertulia.version import __version__
@@ -65,6 +66,20 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
             headers=headers,
             counted=self.api.streams.open(self.caller.name, self.caller.address),
         )
+
+    async def start_streamed_turn(self, request: AgentRequest, *, is_named: bool) -> StreamedTurn:
+        """Start a turn whose answer is streamed, and wait for its first event.
+
+        It counts as a stream of the caller while it waits, or many that begin at once would pass
+        the limit. Raises `TooManyRequests`, or the error of a turn that failed before its answer.
+        """
+        name, address, streams = self.caller.name, self.caller.address, self.api.streams
+        streams.check(name, address)
+        with streams.open(name, address):
+            ping = self.api.settings.ping_seconds
+            turn = StreamedTurn(self.api.responder, request, is_named=is_named, ping=ping)
+            await turn.wait_for_first_event()
+        return turn
 
     def number(self, noun: str, listing: str) -> int:
         """Return the number in the path, the id of a `noun`; raise `ConfigError` for other text."""

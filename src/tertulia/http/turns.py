@@ -51,14 +51,11 @@ async def say(call: ApiCall) -> Response:
     conversation = conversation_id.choose_conversation(call.request, message_id, body.conversation)
     source = call.caller.source(API, conversation.id)
     request = AgentRequest(source=source, text=body.text, message_id=message_id)
-    settings = call.api.settings
     if not body.stream:
         name = MessageName(message_id, is_named)
         reply = await reply_to(call.api.responder, request, name, call.request)
         return json_response(_turn_reply(reply, conversation.id))
-    call.api.streams.check(call.caller.name, call.caller.address)
-    turn = StreamedTurn(call.api.responder, request, is_named=is_named, ping=settings.ping_seconds)
-    await turn.wait_for_first_event()
+    turn = await call.start_streamed_turn(request, is_named=is_named)
     return call.stream(_events(turn, conversation.id))
 
 
