@@ -76,3 +76,13 @@ def test_explain_lists_the_events(store: Store) -> None:
         "ended: reason done",
     ]
     assert lines[-1].startswith("Policy: ")
+
+
+def test_explain_has_one_line_for_each_event(store: Store) -> None:
+    session = store.sessions.open(ANA)
+    store.sessions.end(session.id, "done\n2026-01-01 00:00:00 UTC  resumed\u202e" + "x" * 9_000)
+    lines = store.sessions.explain(session.id).splitlines()
+    assert len(lines) == 4
+    assert lines[2].split("  ", 1)[1].startswith("ended: reason done 2026-01-01")
+    assert len(lines[2]) < 600
+    assert "\u202e" not in lines[2]

@@ -15,6 +15,7 @@ from tertulia.core.message import text_of, to_json
 from tertulia.core.policy import PolicyForecast
 from tertulia.core.session import Page, Session, State
 from tertulia.core.source import Source
+from tertulia.core.text.display_safe import display_line
 from tertulia.core.text.excerpt import short_repr
 from tertulia.core.text.storable import storable
 from tertulia.errors import AccessDenied, ConfigError, Duplicate
@@ -48,6 +49,7 @@ log = logging.getLogger("tertulia.sessions")
 TurnRequest = Literal["stop", "retry"]
 _LARGEST: Final = 2**63 - 1
 _FIRST_READ: Final = 8  # messages, to find the first text of a user
+_MAX_EVENT_LINE: Final = 500
 
 
 @checks_arguments
@@ -489,4 +491,5 @@ def _first_text(tx: Transaction, session_id: str) -> str:
 def _describe(kind: str, detail: Mapping[str, Any]) -> str:
     """Return an event as one line."""
     fields = [f"{name} {value}" for name, value in detail.items() if value is not None]
-    return f"{kind}: {', '.join(fields)}" if fields else kind
+    # Others chose some values, such as a reason, and must not write a line that seems to be ours.
+    return display_line(f"{kind}: {', '.join(fields)}", _MAX_EVENT_LINE) if fields else kind
