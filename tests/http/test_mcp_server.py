@@ -50,8 +50,8 @@ def test_tools_by_role_and_a_conversation(served: ServedGateway) -> None:
         messages = await call(session, "transcript_read", id=reply["session_id"])
         assert "harbour" in json.dumps(messages)
         assert (await call(session, "approvals_list"))["items"] == []
-        schedule = await call(session, "schedule", rule="every 2h", task="look")
-        assert "id" in schedule or "rule" in schedule
+        schedule = await call(session, "schedule", when="every 2h", task="look")
+        assert (schedule["task"], schedule["state"]) == ("look", "active")
         await session.connection.close()
         # Another token sees nothing of it, and may not read it by its id.
         other = await session_of(served, "bob")
@@ -63,6 +63,26 @@ def test_tools_by_role_and_a_conversation(served: ServedGateway) -> None:
         names = [tool.name for tool in (await guest.list_tools(seconds=60)).tools]
         assert names == ["say"]
         await guest.connection.close()
+
+    asyncio.run(play())
+
+
+def test_wrong_arguments_are_named_to_the_model(served: ServedGateway) -> None:
+    """A filter that is misspelt must not be left out: everything would be listed."""
+
+    async def play() -> None:
+        session = await session_of(served, "ana")
+        arguments = "The arguments of search are: q, platform, "
+        unknown = await call(session, "search", q="blue", platfrom="telegram")
+        assert unknown.startswith(f"Unknown argument: 'platfrom'. {arguments}")
+        invalid = await call(session, "search", q="blue", limit=-1)
+        assert "$.limit" in invalid
+        assert arguments in invalid
+        assert "openapi" not in invalid
+        assert (await call(session, "search")).startswith(f"Missing argument: q. {arguments}")
+        missing = await call(session, "transcript_read")
+        assert missing.startswith("Missing argument: id.")
+        await session.connection.close()
 
     asyncio.run(play())
 

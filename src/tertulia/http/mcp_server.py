@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from tertulia.errors import Error
 from tertulia.http.errors import error_detail, json_response
-from tertulia.http.routing import ApiCall, Operation, read_body
+from tertulia.http.routing import REQUEST_HINT, ApiCall, Operation, read_body
 from tertulia.mcp.definitions import normalise_schema
 from tertulia.mcp.protocol import HANDSHAKE, HANDSHAKES, META, MODERN
 from tertulia.records.people import ROLES, Role
@@ -191,8 +191,11 @@ async def _run_tool(call: ApiCall, params: dict[str, Any]) -> dict[str, Any]:
     arguments.pop("stream", None)
     if tool is None:
         raise _RpcError(_INVALID_PARAMS, "There is no such tool for this token.")
-    operation = _operation(tool)
-    path = {name: str(arguments.pop(name, "")) for name in tool.path}
+    operation, schema = _operation(tool), _schema(tool)
+    wrong = _find_wrong_names(arguments, schema)
+    if wrong:
+        return _content(f"{wrong} {_list_arguments(tool, schema)}", is_error=True)
+    path = {name: str(arguments.pop(name)) for name in tool.path}
     try:
         value = await call_operation(
             call.api,
@@ -205,9 +208,28 @@ async def _run_tool(call: ApiCall, params: dict[str, Any]) -> dict[str, Any]:
         )
     except Error as problem:
         detail = error_detail(problem)
-        return _content(f"{detail.message} {detail.hint or ''}".strip(), is_error=True)
+        hint = detail.hint or ""
+        if hint == REQUEST_HINT:
+            hint = _list_arguments(tool, schema)
+        return _content(f"{detail.message} {hint}".strip(), is_error=True)
     response = value if isinstance(value, Response) else json_response(value)
     return _content(bytes(response.body).decode(), is_error=False)
+
+
+def _find_wrong_names(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str | None:
+    """Describe arguments that are unknown or missing; None if there are none.
+
+    A filter that is misspelt must not be left out: everything would be listed.
+    """
+    unknown = sorted(repr(name[:40]) for name in arguments if name not in schema["properties"])
+    if unknown:
+        return f"Unknown argument: {', '.join(unknown)}."
+    missing = [name for name in schema["required"] if name not in arguments]
+    return f"Missing argument: {', '.join(missing)}." if missing else None
+
+
+def _list_arguments(tool: OperationTool, schema: Mapping[str, Any]) -> str:
+    return f"The arguments of {tool.name} are: {', '.join(schema['properties'])}."
 
 
 def _content(text: str, *, is_error: bool) -> dict[str, Any]:

@@ -94,6 +94,7 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
 
 SESSION_PATH = "/sessions/{id}"
 
+REQUEST_HINT = "GET /openapi.json lists what each operation takes."
 _MAX_DIGITS = 18  # of an id in a path
 Act = Callable[[ApiCall], Awaitable[Any]]
 
@@ -248,9 +249,7 @@ def convert_fields(values: Mapping[str, Any], kind: type) -> Any:
 
 
 def _invalid_request(problem: Exception | str) -> ConfigError:
-    return ConfigError(
-        f"Invalid request: {problem}.", hint="GET /openapi.json lists what each operation takes."
-    )
+    return ConfigError(f"Invalid request: {problem}.", hint=REQUEST_HINT)
 
 
 # -- OpenAPI description
