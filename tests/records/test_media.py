@@ -77,6 +77,32 @@ def test_file_is_deleted_with_its_last_conversation(where: str) -> None:
         assert store.check() == []
 
 
+@pytest.mark.parametrize("way", ["turn", "transcript", "inbox"])
+def test_what_put_returns_is_a_file_of_the_message(where: str, way: str) -> None:
+    with tertulia.open(where) as store:
+        file = store.media.put(PNG, name="photo.png")
+        if way == "turn":
+            with store.turn(ANA, "look", media=[file]):
+                pass
+        elif way == "transcript":
+            session_id = store.sessions.open(ANA).id
+            store.transcript(session_id).append(
+                {"role": "user", "content": "look", "media": [file]}
+            )
+        else:
+            item = store.inbox.put(ANA, "look", message_id="1", media=[file])
+            assert item.media == (file.to_dict(),)
+            (item,) = store.inbox.claim()
+            with store.turn(item.source, item.text, message_id=item.message_id, media=item.media):
+                pass
+            store.inbox.done(item)
+        session = store.sessions.open(ANA)
+        assert store.transcript(session.id).load()[0]["media"] == [file.to_dict()]
+        assert file.hash is not None
+        store.sessions.delete(session.id)
+        assert store.media.get(file.hash) is None
+
+
 def test_fork_keeps_the_file(where: str) -> None:
     with tertulia.open(where) as store:
         hash_ = talk(store, ANA)

@@ -96,6 +96,18 @@ class Media(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
         )
 
 
+def to_dicts(files: Any) -> Any:
+    """Return the files of a message as they are stored: each `Media` as a dict.
+
+    What is not a file, or not a list, stays as it is: messages are stored as they came.
+    """
+    if isinstance(files, Media):
+        return [files.to_dict()]
+    if not isinstance(files, list | tuple):
+        return files
+    return [file.to_dict() if isinstance(file, Media) else file for file in files]
+
+
 def hashes_of(file: Mapping[str, Any]) -> list[str]:
     """Return the hashes that a stored file names: of its bytes, and of what was made of them."""
     prepared = file.get("prepared")

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from tertulia.core.media import hashes_of
+from tertulia.core.media import hashes_of, to_dicts
 from tertulia.core.text.excerpt import log_line, short_repr
 from tertulia.core.text.storable import storable
 from tertulia.errors import IllegalMove
@@ -143,8 +143,11 @@ def draft(message: Mapping[str, Any]) -> Draft:
         )
     if role not in _ROLES:
         role = storable(role)
+    files: tuple[Blob, ...] = ()
+    if "media" in message:
+        message = {**message, "media": to_dicts(message["media"])}
+        files = _linked_files(message["media"])
     body = to_json(message)
-    files = _linked_files(message) if "media" in message else ()
     if len(body) <= INLINE_SIZE:
         return Draft(role, body, None, files)
     stored = _draft_with_blobs(role, from_json(body))
@@ -156,9 +159,8 @@ def blob_of_file(hash_: str) -> str:
     return f"media:{hash_}"
 
 
-def _linked_files(message: Mapping[str, Any]) -> tuple[Blob, ...]:
+def _linked_files(files: Any) -> tuple[Blob, ...]:
     """Return the files that a message names, to be linked with it."""
-    files = message["media"]
     if not isinstance(files, list | tuple):
         return ()
     hashes = {

@@ -20,6 +20,7 @@ import msgspec
 
 from tertulia.core import keys, validate
 from tertulia.core.arguments import checks_arguments
+from tertulia.core.media import to_dicts
 from tertulia.core.message import from_json, to_json
 from tertulia.core.session import Page
 from tertulia.core.source import LOCAL, Source
@@ -103,7 +104,7 @@ class Inbox:
         key = session_rows.key_of(self._context, source)
         now = self._context.clock.now()
         platform_id = None if message_id is None else str(message_id)
-        content = {"text": text, "message_id": platform_id, "media": list(media)}
+        content = {"text": text, "message_id": platform_id, "media": to_dicts(list(media))}
         dedupe_key = UserMessage(source, text, platform_id, ()).dedupe_key
         params = {
             "arrival": dedupe_key,
@@ -198,7 +199,7 @@ class Inbox:
             row = _waiting_row(tx, dedupe_key, source)
             if row is None:
                 return None
-            changes = {"text": text} | ({} if media is None else {"media": list(media)})
+            changes = {"text": text} | ({} if media is None else {"media": to_dicts(list(media))})
             params = {"id": row[0], "body": to_json(from_json(row[4]) | changes)}
             row = tx.one("inbox_edit", params)
             return None if row is None else to_item(row)
