@@ -541,7 +541,11 @@ class TestReadListDelete:
         self, manager: SessionManager, other: SessionManager
     ) -> None:
         filled(manager, "secret")
+        exported = manager.export(KEY)
+        assert exported is not None
         filled(manager, "stays", key="telegram:43")
+        kept = manager.export("telegram:43")
+        assert kept is not None
         assert other.get_or_create(KEY).messages
         assert manager.delete_session(KEY)
         assert not manager.delete_session(KEY)
@@ -550,6 +554,8 @@ class TestReadListDelete:
         assert other.read_session_file(KEY) is None
         assert [one["key"] for one in manager.list_sessions()] == ["telegram:43"]
         assert manager.store.search("secret").items == ()
+        assert not exported.exists()
+        assert kept.exists()
 
 
 class TestKeys:

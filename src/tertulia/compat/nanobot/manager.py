@@ -162,7 +162,10 @@ class SessionManager:
             self._recent.pop(key, None)
 
     def delete_session(self, key: str) -> bool:
-        """Delete all sessions of a key with their messages; return whether there was any."""
+        """Delete all sessions of a key with their messages and their export.
+
+        Return whether there was any session.
+        """
         with self._lock:
             self.invalidate(key)
             stored_key = self.store.sessions.key(source_of(key))
@@ -171,6 +174,7 @@ class SessionManager:
                 has_any = True
                 for session in page:
                     self.store.sessions.delete(session.id)
+            store_folder.export_path(self.workspace, key, colons=True).unlink(missing_ok=True)
             return has_any
 
     def read_session_file(self, key: str) -> dict[str, Any] | None:
