@@ -235,14 +235,15 @@ class SignalServer(ScriptedServer):
         unknown = set(parameters) - KNOWN_METHODS[method]
         if unknown:
             self.violations.append(f"{method} with {sorted(unknown)}")
+        # These two need no account, but one that is named must exist.
+        is_general = method in ("version", "listAccounts") and "account" not in parameters
+        if parameters.get("account") != self.number and not is_general:
+            raise RpcError(-32602, "Specified account does not exist")
         match method:
             case "version":
                 return {"version": "0.13.19"}
             case "listAccounts":
                 return [{"number": self.number}]
-        if parameters.get("account") != self.number:
-            raise RpcError(-32602, "Specified account does not exist")
-        match method:
             case "getUserStatus":
                 return [{"recipient": item, "number": item, "uuid": OWN_UUID, "isRegistered": True}
                         for item in parameters["recipient"]]  # fmt: skip

@@ -31,6 +31,11 @@ CALLS: list[tuple[bytes, int, int | None]] = [
     (b'{"jsonrpc":"2.0","id":"1","method":"version"}', 200, None),
     (b'{"jsonrpc":"2.0","id":"1","method":"listAccounts"}', 200, None),
     (_SEND, 200, -32602),
+    (
+        b'{"jsonrpc":"2.0","id":"1","method":"version","params":{"account":"+15550199"}}',
+        200,
+        -32602,
+    ),
     (b'{"jsonrpc":"2.0","id":"1","method":"nonsense"}', 200, -32601),
     (b"not json", 200, -32700),
 ]

@@ -500,7 +500,7 @@ def test_unknown_account_is_the_accounts_problem(server: SignalServer) -> None:
 
         with pytest.raises(AccountProblem):
             await adapter.listen(receive)
-        with pytest.raises(AccountProblem):
+        with pytest.raises(AccountProblem, match="has no account"):
             await adapter.send(outgoing())
         with pytest.raises(AccountProblem, match="has no account"):
             await adapter.identify()

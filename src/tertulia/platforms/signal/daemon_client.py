@@ -202,7 +202,8 @@ def _read_error(method: str, error: Mapping[str, Any]) -> Any:
     message = f"signal-cli refused {method} with error {code}."
     if code == _WRONG_PARAMETERS and "account" in str(error.get("message", "")):
         raise AccountProblem(
-            message, hint="Register or link this number in signal-cli, or correct account."
+            f"signal-cli has no account of this number (error {code}).",
+            hint="Register or link this number in signal-cli, or correct account.",
         )
     raise _meaning(code, message, outcomes)
 
