@@ -444,3 +444,37 @@ def test_answer_from_before_the_encryption_does_not_count(
 
     asyncio.run(run())
     assert secret_lines == []
+
+
+def test_abilities_of_the_server_are_asked_for_again_after_the_encryption(
+    mail: MailServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was said before may come from somebody in between."""
+    monkeypatch.setattr(wire_module, "_is_loopback", lambda host: False)
+    monkeypatch.setenv("SSL_CERT_FILE", mail.certificate)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(mail.certificate, mail.certificate.replace("certificate", "key"))
+    lines: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for line in (b"* OK hi\r\n", b"* CAPABILITY STARTTLS AUTH=PLAIN\r\nT1 OK\r\n"):
+            writer.write(line)
+            await reader.readline()
+        writer.write(b"T2 OK\r\n")
+        await writer.start_tls(tls)
+        lines.append(await reader.readline())
+        writer.write(b"* CAPABILITY IMAP4rev1\r\nT3 OK\r\n")
+        lines.append(await reader.readline())
+        writer.close()
+
+    async def run() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        url = f"imap://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with asyncio.timeout(60):
+            with pytest.raises(PlatformUnavailable):
+                await new_adapter(mail, mail.add_mailbox(), imap_url=url).identify()
+        server.close()
+        await asyncio.sleep(0.05)
+
+    asyncio.run(run())
+    assert [line.split()[1] for line in lines] == [b"CAPABILITY", b"LOGIN"]

@@ -86,6 +86,13 @@ def test_server_that_sends_without_end_is_left(lines: Iterable[bytes]) -> None:
         asyncio.run(ImapConnection(wire).command("NOOP"))
 
 
+def test_folder_whose_next_number_is_not_told_is_counted() -> None:
+    """Else a new mailbox would be answered from its first mail on."""
+    lines = (b"* OK [UIDVALIDITY 5]\r\n", b"T1 OK\r\n", b"* SEARCH 3 7\r\n", b"T2 OK\r\n")
+    wire: Any = _ScriptedWire(lines)
+    assert asyncio.run(ImapConnection(wire).select("INBOX")) == (5, 8)
+
+
 def test_news_about_another_mail_are_no_answer() -> None:
     """A server reports changes of other mails together with the one that was asked for."""
     lines = (b"* 3 FETCH (UID 9 FLAGS ())\r\n", b"* 2 FETCH (UID 7 FLAGS (x))\r\n", b"T1 OK\r\n")

@@ -171,6 +171,8 @@ def unreachable(address: MailServerAddress, problem: Exception) -> PlatformUnava
         reason = "there is no such host"
     elif isinstance(problem, ConnectionRefusedError):
         reason = "nothing listens on this port"
+    elif isinstance(problem, asyncio.LimitOverrunError):
+        reason = "it sent a line without an end"
     elif isinstance(problem, EOFError | ConnectionError):
         reason = "it closed the connection"
     else:
