@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,13 @@ from typing import Any
 import httpx2
 import pytest
 
-from tertulia.agents.base import Agent
+from tertulia.agents.base import Agent, Event, Request, Step
 from tertulia.core.backoff import Backoff
 from tertulia.gateway import retries
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.whatsapp import adapter as adapter_module
 from tertulia.platforms.whatsapp.adapter import WhatsAppAdapter
-from tests.gateway.running_gateway import OPEN, Echo
+from tests.gateway.running_gateway import OPEN, Echo, Scripted
 from tests.http.served_gateway import ServedGateway, eventually, served_gateway
 from tests.servers.scripted_http import Fault
 from tests.servers.whatsapp import (
@@ -107,6 +108,25 @@ def test_repeated_notification_is_answered_once(tmp_path: Path, server: WhatsApp
         server.wait_sent(2)
         server.wait_accepted()
     assert server.texts == ["re once", "re last"]
+
+
+def test_slow_turn_is_acknowledged_at_once_and_runs_once(
+    tmp_path: Path, server: WhatsAppServer
+) -> None:
+    """Work before the acknowledgement, which WhatsApp wants within a second: it would run again."""
+    turns: list[str] = []
+
+    async def script(request: Request) -> AsyncGenerator[Event, None]:
+        turns.append(request.text)
+        await asyncio.to_thread(server.wait_accepted)
+        yield Step("done")
+
+    with running(tmp_path, server, agent=Scripted(script)):
+        message = server.write(ANA, "work")
+        server.notify_app(messages=[message])
+        server.wait_sent(1)
+        server.wait_accepted()
+    assert (turns, server.texts) == (["work"], ["done"])
 
 
 def test_notification_of_three_megabytes_is_accepted(
