@@ -157,14 +157,20 @@ class Sessions:
         return await self.executor.run(self.sync.switch, key, session_id, by=by)
 
     async def fork(
-        self, session_id: str, at: int | None = None, *, by: str | None = None
+        self,
+        session_id: str,
+        at: int | None = None,
+        *,
+        revision: int | None = None,
+        by: str | None = None,
     ) -> Session:
         """Begin a new current session with the same past, up to and including message `at`.
 
-        No message is copied: the fork shows the messages of the session it came from. `by` is who
-        asked for it. Raise `NotFound` if there is no such session, or `at` is not visible in it.
+        No message is copied: the fork shows the messages of the session it came from, as they are
+        now or as revision `revision` showed them. `by` is who asked for it. Raise `NotFound` if
+        there is no such session or revision, or `at` is not visible in it.
         """
-        return await self.executor.run(self.sync.fork, session_id, at, by=by)
+        return await self.executor.run(self.sync.fork, session_id, at, revision=revision, by=by)
 
     async def end(self, session_id: str, reason: str, *, by: str | None = None) -> Session:
         """End a session and return it; one that has ended stays as it is. Raise `NotFound`.

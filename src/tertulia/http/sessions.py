@@ -67,6 +67,7 @@ class EndRequest(msgspec.Struct, frozen=True):
 
 class ForkRequest(msgspec.Struct, frozen=True):
     at: Position | None = None
+    revision: Position | None = None
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -247,7 +248,10 @@ async def resume_session(call: ApiCall) -> Session:
 
 async def fork_session(call: ApiCall) -> Session:
     session = await call.session()
-    return await call.api.store.sessions.fork(session.id, call.body.at, by=call.actor)
+    body: ForkRequest = call.body
+    return await call.api.store.sessions.fork(
+        session.id, body.at, revision=body.revision, by=call.actor
+    )
 
 
 async def delete_session(call: ApiCall) -> None:
@@ -440,7 +444,7 @@ TABLE = (
     Operation(
         method="POST", path=SESSION_PATH + "/fork", body=ForkRequest, answer=Session,
         act=fork_session,
-        summary="Begin a new current session with the same messages, up to a position.",
+        summary="Begin a new current session with the same messages, or those of a revision.",
     ),
     Operation(
         method="GET", path=SESSION_PATH + "/explain", answer=Explanation, act=explain_session,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tertulia
-from tertulia import AgentFailed, AgentTimeout, Settings, Source, StaleWrite, Store
+from tertulia import AgentFailed, AgentTimeout, NotFound, Settings, Source, StaleWrite, Store
 from tertulia.records.transcript.transcript import Transcript
 
 SOURCE = Source("telegram", "42", user_id="42")
@@ -164,6 +164,20 @@ def test_fork_keeps_the_summary(store: Store, talk: Transcript) -> None:
     assert "16 messages" in said(forked.history())[0]
     assert len(forked.load()) == 20
     assert store.check() == []
+
+
+def test_fork_of_a_past_revision_shows_what_it_showed(store: Store, talk: Transcript) -> None:
+    whole = talk.history()
+    talk.compact(keep_turns=2)
+    summed_up = talk.history()
+    talk.undo(3)
+    for revision, expected in ((1, whole), (2, summed_up), (3, talk.history())):
+        fork = store.sessions.fork(talk.session_id, revision=revision)
+        assert store.transcript(fork.id).history() == expected
+    early = store.sessions.fork(talk.session_id, at=20, revision=1)  # undone meanwhile
+    assert store.transcript(early.id).history() == whole
+    with pytest.raises(NotFound, match="no revision 9"):
+        store.sessions.fork(talk.session_id, revision=9)
 
 
 def test_fork_inside_the_summarised_part_shows_its_messages(store: Store, talk: Transcript) -> None:

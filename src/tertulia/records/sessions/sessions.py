@@ -37,7 +37,7 @@ from tertulia.records.sessions.open import (
 from tertulia.records.sessions.session_events import SessionEvent, read_events
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.read import read_messages, read_turn_number
-from tertulia.records.transcript.revisions import copy_summary, locate
+from tertulia.records.transcript.revisions import copy_summary, locate, past_view
 from tertulia.records.turns.by_message import MessageTurn, read_turn_of_message
 from tertulia.records.turns.newest import NewestTurn, read_newest_turn
 from tertulia.records.turns.user_message import UserMessage
@@ -165,19 +165,31 @@ class Sessions:
 
         return self._db.write(work)
 
-    def fork(self, session_id: str, at: int | None = None, *, by: str | None = None) -> Session:
+    def fork(
+        self,
+        session_id: str,
+        at: int | None = None,
+        *,
+        revision: int | None = None,
+        by: str | None = None,
+    ) -> Session:
         """Begin a new current session with the same past, up to and including message `at`.
 
-        No message is copied: the fork shows the messages of the session it came from. `by` is who
-        asked for it. Raise `NotFound` if there is no such session, or `at` is not visible in it.
+        No message is copied: the fork shows the messages of the session it came from, as they are
+        now or as revision `revision` showed them. `by` is who asked for it. Raise `NotFound` if
+        there is no such session or revision, or `at` is not visible in it.
         """
         if at is not None:
             validate.integer("at", at, -_LARGEST)
+        if revision is not None:
+            validate.integer("revision", revision, 1)
         now = self._context.clock.now()
 
         def work(tx: Transaction) -> Session:
             parent = session_rows.require(tx, session_id)
             current = session_rows.current_view(tx, session_id)
+            if revision is not None:
+                current = past_view(tx, current, revision)
             spans = current.view.spans(current.last_seq)
             if at is not None:
                 log = locate(current, at)

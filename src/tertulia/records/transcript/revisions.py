@@ -135,10 +135,15 @@ def restore(
     Raise `NotFound` if there is no such session or revision.
     """
     current = session_rows.current_view(tx, session_id)
+    past = past_view(tx, current, number)
+    add_revision(tx, past, past.view, "restore", now, before=current.last_seq, by=by)
+
+
+def past_view(tx: Transaction, current: CurrentView, number: int) -> CurrentView:
+    """Return what revision `number` showed, with its summary; raise `NotFound`."""
     row = require_revision(tx, current, number)
     view = view_of_spans(spans_of(row, current), current.ref, current.last_seq)
-    base = current._replace(summary_seq=row[7], after_log=row[8], after_seq=row[9])
-    add_revision(tx, base, view, "restore", now, before=current.last_seq, by=by)
+    return current._replace(view=view, summary_seq=row[7], after_log=row[8], after_seq=row[9])
 
 
 def copy_summary(tx: Transaction, current: CurrentView, fork: int, view: View, now: int) -> None:
