@@ -163,7 +163,7 @@ def fill_list(path: Path | str) -> None:
 
 def test_style_and_script_mean_the_same_when_they_are_compact() -> None:
     style = '/* a */ .b  > c:hover ,\n d { margin: calc(1px + 2px); }\n.e::after { content: ": "; }'
-    assert compact_style(style) == '.b > c:hover,d{margin:calc(1px + 2px)}.e::after{content:": "}'
+    assert compact_style(style) == '.b>c:hover,d{margin:calc(1px + 2px)}.e::after{content:": "}'
     script = '/* a\n b */\n  // c\n  let d = "//";  // stays\n\n  e();\n'
     assert compact_script(script) == 'let d = "//";  // stays\ne();'
 

@@ -105,6 +105,7 @@ class Console:
             Route("/chat/events", self.chat_events, methods=["GET"]),
             Route("/files/{id}/{seq}/{number}", self.file, methods=["GET"]),
             *(Route(page.path, self._page_endpoint(page), methods=["GET"]) for page in PAGES),
+            Route("/{address:path}", self.lost, methods=["GET"]),
         ]
 
     # -- pages
@@ -200,17 +201,28 @@ class Console:
         """Return the frame of the page with the reason and a way on."""
         if isinstance(problem, AccessDenied) and page is not None:
             # Another person's page is not found, just as one that does not exist.
-            problem = NotFound("There is no such page.", hint="The navigation lists yours.")
+            problem = _no_such_page()
         status, _ = status_of(problem)
         context = self._shared(request, caller, page) | {
             "problem": error_detail(problem),
             "address": _own_address(request),
-            "heading": "That did not work",
+            "heading": "Not found" if isinstance(problem, NotFound) else "That did not work",
         }
         headers = (
             None if problem.retry_after is None else {"Retry-After": f"{problem.retry_after:.0f}"}
         )
         return _html(render_template("problem.html", context), status, headers)
+
+    async def lost(self, request: Request) -> Response:
+        """Tell that there is no page at this address, in the frame of whoever is signed in."""
+        try:
+            caller = await self._api.cookies.caller(request)
+            await self._count(caller)
+        except Unauthorized:
+            raise HTTPException(404) from None
+        except Error as problem:
+            return self._error(request, caller, None, problem)
+        return self._error(request, caller, None, _no_such_page())
 
     # -- live
 
@@ -406,6 +418,10 @@ def _safe_target(address: str) -> str:
 def _with_note(address: str, note: str) -> str:
     separator = "&" if "?" in address else "?"
     return f"{address}{separator}{urlencode({'note': note})}"
+
+
+def _no_such_page() -> NotFound:
+    return NotFound("There is no such page.", hint="The navigation lists yours.")
 
 
 async def _no_endpoint(request: Request) -> Response:

@@ -33,12 +33,13 @@ class Asset(NamedTuple):
 
 @cache
 def assets() -> dict[str, Asset]:
-    """Return the files by their kind: `css`, `js`, `chat` and `guest`."""
+    """Return the files by name: `css` and `js` of all pages, those of the chat and for guests."""
     vendored = [_read(name) for name in _VENDORED]
     script = ";\n".join((*vendored, compact_script(_read("console.js"))))
     return {
         "css": _asset("console", "css", "text/css", compact_style(_read("console.css"))),
         "js": _asset("console", "js", "text/javascript", script),
+        "chat_css": _asset("chat", "css", "text/css", compact_style(_read("chat.css"))),
         "chat": _asset("chat", "js", "text/javascript", compact_script(_read("chat.js"))),
         "guest": _asset("guest", "js", "text/javascript", compact_script(_read("guest.js"))),
     }
@@ -47,12 +48,14 @@ def assets() -> dict[str, Asset]:
 def compact_style(text: str) -> str:
     """Return a style sheet without comments and without spaces that mean nothing.
 
-    Spaces before `:` and around `+`, `-` and `>` stay: in selectors and in `calc` they do. Texts in
+    Spaces before `:` and around `+` and `-` stay: in selectors and in `calc` they do. Texts in
     quotes stay as they are.
     """
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
     text = re.sub(r'("[^"]*")|\s+', lambda match: match[1] or " ", text)
-    text = re.sub(r'("[^"]*")|(?<=:) | ?([{};,]) ?', lambda match: match[1] or match[2] or "", text)
+    text = re.sub(
+        r'("[^"]*")|(?<=:) | ?([{};,>]) ?', lambda match: match[1] or match[2] or "", text
+    )
     return text.replace(";}", "}").strip()
 
 

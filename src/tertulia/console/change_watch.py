@@ -115,16 +115,18 @@ class ChangeWatch:
             latest = self._counts.get(key[:2])
             if latest is not None and latest[0] == self.changes:
                 return latest[1]
-            async with self._rested():
+            # A new page gets its numbers at once, not after the rest that its own load has caused.
+            async with self._rested(waits=latest is not None):
                 changes = self.changes
                 counts = await load()
             self._counts[key[:2]] = changes, counts
             return counts
 
     @asynccontextmanager
-    async def _rested(self) -> AsyncIterator[None]:
+    async def _rested(self, *, waits: bool = True) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
-        await self.pause(self._rests_until - loop.time())
+        if waits:
+            await self.pause(self._rests_until - loop.time())
         began = loop.time()
         try:
             yield

@@ -41,6 +41,7 @@ async def load_chat(call: PageCall) -> dict[str, Any]:
         "commands": [each for each in COMMANDS if ROLES.index(each.role) >= rank],
         "chat": CHAT,
         "max_bytes": _max_bytes(call),
+        "chat_css": f"{CONSOLE}/assets/{assets()['chat_css'].name}",
         "chat_js": f"{CONSOLE}/assets/{assets()['chat'].name}",
     }
 

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, Final
+from urllib.parse import urlencode
 
-from tertulia.console.page_definition import ConsolePage, PageCall
+from tertulia.console.page_definition import CONSOLE, ConsolePage, PageCall
+from tertulia.core.keys import person_of
 from tertulia.core.session import Session
 from tertulia.records.queues.outbox import DELIVERY_STATES
 
 _LIMIT: Final = 50
 _ARRIVALS: Final = 20
+# The states, as people say it.
+_WORDS: Final = {
+    "waiting": "waiting", "sending": "in progress", "sent": "sent", "unknown": "unknown",
+    "dead": "dead",
+}  # fmt: skip
 
 
 async def load_deliveries(call: PageCall) -> dict[str, Any]:
@@ -21,10 +28,14 @@ async def load_deliveries(call: PageCall) -> dict[str, Any]:
     overview = await call.operate("review_queues")
     counts = {(each.queue, each.state): each for each in overview.counts}
     arrivals: list[Any] = []
+    older = ""
     if chosen:
         query = {"order": "newest", "limit": _LIMIT, "state": chosen, **filters}
-        page = await call.operate("list_deliveries", query=query)
+        page = await call.operate("list_deliveries", query={**query, **call.choose("cursor")})
         deliveries, is_more = page.items, page.next is not None
+        if page.next is not None:
+            fields = {"state": chosen, **filters, "cursor": page.next}
+            older = f"{CONSOLE}/deliveries?{urlencode(fields)}"
     else:
         entries = await call.operate("list_open", query={"limit": _LIMIT})
         deliveries = entries.deliveries[: 2 * _LIMIT]
@@ -45,6 +56,8 @@ async def load_deliveries(call: PageCall) -> dict[str, Any]:
         ],
         "arrivals": arrivals,
         "is_more": is_more,
+        "older": older,
+        "words": _WORDS,
     }
 
 
@@ -59,7 +72,10 @@ async def load_chats(call: PageCall, deliveries: Iterable[Any]) -> dict[str, Ses
 
 async def load_message(call: PageCall) -> dict[str, Any]:
     """Load the way of one message, from its receipt to its delivery."""
-    return {"trace": await call.operate("trace_message", path=call.path)}
+    trace = await call.operate("trace_message", path=call.path)
+    person = person_of(trace.message.source)
+    people = await call.operate("list_people", query={"ids": person}) if person else None
+    return {"trace": trace, "sender": next(iter(people.items), None) if people else None}
 
 
 PAGES = (

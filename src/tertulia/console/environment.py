@@ -49,6 +49,8 @@ def environment() -> Environment:
         platform=_platform,
         title=_title,
         browser=_browser,
+        reason=_reason,
+        date=_date,
     )
     return result
 
@@ -117,6 +119,24 @@ def _clock_html(moment: datetime, today: date | None, seconds: bool) -> Markup:
 def _day(moment: datetime) -> str:
     local = moment.astimezone(zone())
     return f"{local:%A}, {local.day} {local:%B %Y}"
+
+
+def _date(day: date) -> str:
+    """Return a day, short: 19 Oct; with its year if that is not this one."""
+    is_this_year = day.year == datetime.now(zone()).year
+    return f"{day.day} {day:%b}" if is_this_year else f"{day.day} {day:%b %Y}"
+
+
+# Why a session ended or will end, as people say it; any other reason is shown as it is.
+_REASONS = {
+    "idle": "nobody wrote for a while", "daily": "a new day began", "user": "a person ended it",
+    "new": "a new one was begun", "switch": "another one was resumed",
+    "fork": "it was forked", "imported": "it was imported as an ended one",
+}  # fmt: skip
+
+
+def _reason(reason: object) -> str:
+    return _REASONS.get(str(reason), str(reason))
 
 
 def _count(number: int | None) -> str:

@@ -20,6 +20,7 @@ async def show_guest_page(api: Api, request: Request) -> Response:
     """Return the page; its own policy lets the configured sites show it in a frame."""
     context = {
         "css": f"{CONSOLE}/assets/{assets()['css'].name}",
+        "chat_css": f"{CONSOLE}/assets/{assets()['chat_css'].name}",
         "js": f"{CONSOLE}/assets/{assets()['guest'].name}",
         "has_web": api.web is not None,
         "title": request.query_params.get("title", "Chat"),

@@ -31,12 +31,6 @@ KINDS: Final = {
     "compact": "Older messages were summed up", "forked": "Forked",
     "stop": "The answer was to be stopped", "retry": "The last message was to be answered again",
 }  # fmt: skip
-# Why a session ended, as people say it; any other reason is shown as it is.
-END_REASONS: Final = {
-    "idle": "nobody wrote for a while", "daily": "a new day began", "user": "a person ended it",
-    "new": "a new one was begun", "switch": "another one was resumed",
-    "imported": "it was imported as an ended one",
-}  # fmt: skip
 
 
 class TurnStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,9 +109,7 @@ async def load_why(call: PageCall) -> dict[str, Any]:
     why = await call.operate(
         "read_why", path=call.path, query={"limit": 100, **call.choose("cursor")}
     )
-    return {
-        "why": why, "session": why.session, "tab": "why", "kinds": KINDS, "reasons": END_REASONS,
-    }  # fmt: skip
+    return {"why": why, "session": why.session, "tab": "why", "kinds": KINDS}
 
 
 async def load_revisions(call: PageCall) -> dict[str, Any]:

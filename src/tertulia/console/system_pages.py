@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Final
 
+from tertulia.console.environment import zone
 from tertulia.console.page_definition import ConsolePage, PageCall, gather_values
 from tertulia.console.people_page import load_names
+from tertulia.core.settings import require_zone
 from tertulia.core.source import CHAT_TYPES
-from tertulia.errors import Error, IllegalMove
-from tertulia.platforms.registry import PLATFORMS
+from tertulia.errors import ConfigError, Error, IllegalMove
+from tertulia.platforms.registry import PLATFORMS, platform
 
 _LIMIT: Final = 50
 
@@ -20,7 +23,9 @@ async def load_policies(call: PageCall) -> dict[str, Any]:
     verdict, problem = None, None
     if "updated_at" in case and "platform" in case:
         try:
-            verdict = await call.operate("forecast_policy", query=case)
+            moment = _local_time(case["updated_at"], case.get("zone"))
+            query = {**case, "updated_at": moment.isoformat()}
+            verdict = await call.operate("forecast_policy", query=query)
         except Error as error:
             problem = error
     if verdict is None:
@@ -32,9 +37,20 @@ async def load_policies(call: PageCall) -> dict[str, Any]:
         },
         "verdict": verdict,
         "case_problem": problem,
+        "names": {f"platforms.{name}": platform(name).title for name in PLATFORMS},
         "platforms": sorted(PLATFORMS),
         "chat_types": CHAT_TYPES,
     }
+
+
+def _local_time(text: str, zone_name: str | None) -> datetime:
+    """Return a time as the field of a browser has it: without a zone, it is in the case's zone."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(f"{text[:40]!r} is not a time.", hint="Write 2026-03-31T18:30.") from None
+    chosen = require_zone(zone_name) if zone_name else zone()
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=chosen)
 
 
 async def load_schedules(call: PageCall) -> dict[str, Any]:

@@ -49,14 +49,16 @@ async def load_usage(call: PageCall) -> dict[str, Any]:
     report = await call.operate("report_usage", query=query)
     days, sums = report.days, report.sums
     budgets = await call.operate("list_budgets") if is_owner(call) else None
-    models = _models(days)
-    values = _daily(days, models, since, until)
+    is_by_tokens = not any(each.usage.cost_usd for each in days)
+    models = _models(days, is_by_tokens)
+    values = _daily(days, models, since, until, is_by_tokens)
     return {
         "since": since,
         "until": until,
         "is_one_day": since == until,
         "bars": lay_out(values) if days else [],
-        "most": max(sum(cost or 0 for cost in each.values) for each in values),
+        "most": max(sum(amount or 0 for amount in each.values) for each in values),
+        "is_by_tokens": is_by_tokens,
         "models": models,
         "has_others": any(each.values[-1] for each in values),
         "budgets": budgets.items if budgets else (),
@@ -114,18 +116,27 @@ def _day(call: PageCall, name: str, default: date) -> date:
     return day
 
 
-def _models(days: Sequence[DayUsage]) -> list[str]:
-    """Return the models with the highest known cost; the colours of the chart are few."""
-    costs: dict[str, float] = {}
+def _amount(usage: Usage, is_by_tokens: bool) -> float | None:
+    """Return what the chart shows: the cost, or where no cost is known the tokens."""
+    return float(usage.total) if is_by_tokens else usage.cost_usd
+
+
+def _models(days: Sequence[DayUsage], is_by_tokens: bool) -> list[str]:
+    """Return the models with the highest amounts; the colours of the chart are few."""
+    sums: dict[str, float] = {}
     for each in days:
-        costs[each.group] = costs.get(each.group, 0) + (each.usage.cost_usd or 0)
-    return sorted((name for name in costs if costs[name]), key=lambda name: -costs[name])[:_COLOURS]
+        sums[each.group] = sums.get(each.group, 0) + (_amount(each.usage, is_by_tokens) or 0)
+    return sorted((name for name in sums if sums[name]), key=lambda name: -sums[name])[:_COLOURS]
 
 
 def _daily(
-    days: Sequence[DayUsage], models: Sequence[str], since: date, until: date
+    days: Sequence[DayUsage],
+    models: Sequence[str],
+    since: date,
+    until: date,
+    is_by_tokens: bool,
 ) -> list[BarValue]:
-    """Return the costs of each day: one for each model, and the last for all others."""
+    """Return the amounts of each day: one for each model, and the last for all others."""
     by_day: dict[str, list[DayUsage]] = {}
     for each in days:
         by_day.setdefault(each.day, []).append(each)
@@ -133,11 +144,11 @@ def _daily(
     for offset in range((until - since).days + 1):
         day = since + timedelta(days=offset)
         entries = by_day.get(day.isoformat(), [])
-        costs: list[float | None] = [0.0] * (len(models) + 1)
+        amounts: list[float | None] = [0.0] * (len(models) + 1)
         for entry in entries:
             index = models.index(entry.group) if entry.group in models else len(models)
-            cost = entry.usage.cost_usd
-            costs[index] = cost if not costs[index] else (costs[index] or 0) + (cost or 0)
+            amount = _amount(entry.usage, is_by_tokens)
+            amounts[index] = amount if not amounts[index] else (amounts[index] or 0) + (amount or 0)
         total = sum(entry.usage.cost_usd or 0 for entry in entries)
         is_known = any(entry.usage.cost_usd is not None for entry in entries)
         tokens = sum(entry.usage.total for entry in entries)
@@ -145,7 +156,7 @@ def _daily(
             "nothing" if not entries else format.format_dollars(total) if is_known else "unknown"
         )
         name = f"{day.isoformat()}: {label}, {tokens:,} tokens"
-        values.append(BarValue(day=day, name=name, values=tuple(costs)))
+        values.append(BarValue(day=day, name=name, values=tuple(amounts)))
     return values
 
 

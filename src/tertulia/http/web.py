@@ -228,7 +228,9 @@ def _source(call: ApiCall) -> Source:
 def _source_of(caller: Caller, chat: str, visitor: str) -> Source:
     if caller.role != "guest":
         return caller.source(WEB, chat)
-    return Source(WEB, chat, account=f"{caller.name}/{visitor}", user_id=visitor)
+    name = f"visitor {visitor[:6]}"
+    account = f"{caller.name}/{visitor}"
+    return Source(WEB, chat, account=account, user_id=visitor, user_name=name)
 
 
 def _visitor(call: ApiCall) -> str:

@@ -1,7 +1,7 @@
 /* The script of the chat; console.js stands before it. */
 (() => {
   "use strict";
-  const { $, setLiveness, lost, ended, notify, rememberScroll, restoreScroll } = window.consolePage;
+  const { $, setLiveness, lost, ended, notify, rememberScroll, restoreScroll, toEnd } = window.consolePage;
   const root = $("#chat");
   if (!root) return;
   const draft = $("#draft");
@@ -40,7 +40,6 @@
     item.append(by, words);
     return { item, paragraph };
   };
-  const toEnd = () => scrollTo(0, document.scrollingElement.scrollHeight);
 
   // Events only say that something happened; what was said comes from the store.
   let loading = null;
@@ -165,13 +164,23 @@
 
   // The answer may be here before the request has ended, so the message is shown when it is sent.
   let sent = null;
-  compose.addEventListener("htmx:before:request", () => {
+  const showSent = (text, names) => {
     if (reads) draft.replaceChildren();
-    if (field.value.startsWith("/")) draft.dataset.command = "yes";
-    const names = files.map((file) => file.name).join(", ");
-    sent = bubble("person", "You", [field.value, names].filter(Boolean).join("\n")).item;
+    if (text.startsWith("/")) draft.dataset.command = "yes";
+    sent = bubble("person", "You", [text, names].filter(Boolean).join("\n")).item;
     draft.append(sent);
     toEnd();
+  };
+  compose.addEventListener("htmx:before:request", () => {
+    showSent(field.value, files.map((file) => file.name).join(", "));
+  });
+  // The things to try are buttons of their own.
+  $("#tries")?.addEventListener("htmx:before:request", (event) => {
+    showSent(event.target.elements.text.value, "");
+  });
+  $("#tries")?.addEventListener("htmx:after:request", (event) => {
+    if (event.detail.ctx.response?.raw?.ok) $("#tries").remove();
+    else sent?.remove();
   });
   compose.addEventListener("htmx:after:request", (event) => {
     if (!event.detail.ctx.response?.raw?.ok) { sent?.remove(); return; }

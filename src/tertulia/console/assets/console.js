@@ -105,11 +105,18 @@
   });
 
   // -- nothing moves under the pointer: who reads at the end of a transcript stays at its end
+  // The end of a chat is its field, above what covers the bottom of a phone; else that of the page.
+  const belowEnd = () => {
+    const chat = $("#chat"), root = document.scrollingElement, side = $(".side");
+    if (!chat) return root.scrollHeight - root.scrollTop - innerHeight;
+    const covered = getComputedStyle(side).position === "fixed" ? side.offsetHeight : 0;
+    return chat.getBoundingClientRect().bottom + covered - innerHeight;
+  };
+  const toEnd = () => scrollBy(0, Math.max(0, belowEnd()));
   let atEnd = false;
   let anchor = null;
   const rememberScroll = () => {
-    const root = document.scrollingElement;
-    atEnd = root.scrollHeight - root.scrollTop - innerHeight < 80 && !!$(".transcript");
+    atEnd = belowEnd() < 80 && !!$(".transcript");
     anchor = null;
     if (!atEnd) {
       for (const element of document.querySelectorAll(".entry, .rows > li")) {
@@ -119,7 +126,7 @@
     }
   };
   const restoreScroll = () => {
-    if (atEnd) scrollTo(0, document.scrollingElement.scrollHeight);
+    if (atEnd) toEnd();
     else if (anchor) {
       const element = document.getElementById(anchor.id);
       if (element) scrollBy(0, element.getBoundingClientRect().top - anchor.top);
@@ -219,5 +226,5 @@
   });
 
   // What the script of the chat uses.
-  window.consolePage = { $, setLiveness, lost, ended, notify, rememberScroll, restoreScroll };
+  window.consolePage = { $, setLiveness, lost, ended, notify, rememberScroll, restoreScroll, toEnd };
 })();

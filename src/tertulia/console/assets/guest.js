@@ -26,6 +26,7 @@
     words.textContent = text;
     item.append(words);
     log.append(item);
+    document.getElementById("hello").hidden = true;
     item.scrollIntoView({ block: "end" });
     return words;
   };

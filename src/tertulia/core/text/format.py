@@ -43,7 +43,7 @@ def format_cost(usage: Usage) -> str:
     """Return the cost of a usage and how certain it is; an unknown cost is never shown as zero."""
     if usage.cost_status == "included":
         return "included"
-    if usage.cost_usd is None:
+    if usage.cost_usd is None or (usage.cost_status == "unknown" and not usage.cost_usd):
         return "unknown" if usage.total else NO_VALUE
     if not usage.cost_usd and usage.cost_status == "unknown":
         return "unknown"  # at least nothing: that tells nobody anything
