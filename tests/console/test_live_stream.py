@@ -12,6 +12,7 @@ from tertulia.console import live_stream
 from tertulia.console.change_watch import ChangeWatch
 from tertulia.console.live_stream import LivePage, live_events
 from tertulia.console.page_definition import LoadedPage
+from tertulia.errors import Error, NotFound, StoreUnavailable
 from tertulia.http.auth import Caller, Unauthorized
 
 ROOT = Caller("root", "owner")
@@ -72,3 +73,24 @@ def test_rights_are_checked_at_each_sign_of_life(
         assert events[-1] == b"event: failed\ndata: unauthorized\n\n"
     else:
         assert b"failed" not in events[-1]  # the browser connects again, with its new rights
+
+
+@pytest.mark.parametrize("problem", [StoreUnavailable("The database is away."), NotFound("Gone.")])
+def test_a_browser_connects_again_if_the_store_was_away(problem: Error) -> None:
+    async def check() -> Caller:
+        return ROOT
+
+    async def fail(caller: Caller) -> LoadedPage:
+        raise problem
+
+    async def run() -> list[bytes]:
+        page = LivePage(
+            address="/console/", rows=(), shared={}, ages=3600.0, check=check, load=fail,
+            load_counts=no_counts,
+        )  # fmt: skip
+        watch = ChangeWatch(no_changes, lambda: False)
+        async with asyncio.timeout(60):
+            return [event async for event in live_events(page, ROOT, watch, "")]
+
+    has_ended = b"event: failed" in b"".join(asyncio.run(run()))
+    assert has_ended == isinstance(problem, NotFound)

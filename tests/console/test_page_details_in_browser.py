@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
-import tertulia
-from tertulia import Source
+from tertulia import Source, Store
 from tests.console.page_checks import check_page, find_barriers
 from tests.console.served_console import served_console
+from tests.console.test_app import addresses
 from tests.console.test_flows_in_browser import put_dead
+from tests.console.test_form_actions import put_failed
 from tests.console.test_touch_in_browser import PHONE
 from tests.http.agents import HeldAgent
 from tests.http.served_gateway import eventually
@@ -130,15 +130,6 @@ def test_the_way_of_a_message_tells_who_let_it_in_and_settles_its_deliveries(
         expect(part.get_by_role("button")).to_have_count(0)
 
 
-def put_failed(path: Path | str) -> None:
-    """Store messages whose answers failed for good."""
-    with tertulia.open(path) as store:
-        for number in range(3):
-            store.inbox.put(ANA, f"hello {number}", message_id=f"{number}")
-            for claimed in store.inbox.claim():
-                store.inbox.failed(claimed, "the model refused", for_good=True)
-
-
 def test_groups_of_messages_are_settled_without_answers(where: str, profile: Profile) -> None:
     with served_console(where, prepare=put_failed) as console:
         page = console.sign_in(profile(console.url))
@@ -196,3 +187,135 @@ def test_a_guest_is_greeted_and_has_a_name(where: str, profile: Profile) -> None
         owner = console.sign_in(profile(console.url))
         owner.goto("/console/sessions")
         expect(owner.locator(".open")).to_contain_text(re.compile(r"DM with visitor [0-9a-f]{6}$"))
+
+
+def put_unknown(store: Store, number: int, platform: str = "telegram") -> None:
+    """Store a delivery whose outcome nobody knows."""
+    source = Source(platform, f"{number}", user_id=f"{number}", user_name=f"Person {number}")
+    store.outbox.put(f"Text {number}", "origin", origin=source)
+    for delivery in store.outbox.claim(platforms=[platform]):
+        store.outbox.failed(delivery, f"lost, case {number}", outcome="unknown")
+
+
+def test_nothing_moves_under_the_pointer_when_more_waits(where: str, profile: Profile) -> None:
+    with served_console(where) as console:
+        with console.gateway.store() as store:
+            put_unknown(store, 1)
+        page = console.sign_in(profile(console.url))
+        page.goto("/console/")
+        expect(page.locator("#liveness")).to_have_text("Live.")
+        card = page.locator(".card", has_text="Text 1")
+        button = card.get_by_role("button", name="Give up")
+        button.hover()
+        button.focus()
+        before = button.bounding_box()
+        with console.gateway.store() as store:
+            for number in (2, 3):
+                put_unknown(store, number, "discord")
+            store.people.request_pairing(Source("telegram", "5", user_id="5", user_name="Marta"))
+        expect(page.locator(".card")).to_have_count(4)
+        expect(page.locator("h1")).to_have_text("4 things wait for you")
+        assert before is not None
+        after = button.bounding_box()
+        assert after is not None
+        assert abs(after["y"] - before["y"]) < 2
+        expect(button).to_be_focused()
+        page.keyboard.press("Enter")  # it is still the button of the same delivery
+        expect(card.locator(".word", has_text="unknown")).to_have_count(0)
+        with console.gateway.store() as store:
+            texts = [each.body["text"] for each in store.outbox.find(state="dead").items]
+            assert texts == ["Text 1"]
+
+
+def test_markdown_is_shown_as_written_by_one_switch(where: str, profile: Profile) -> None:
+    with served_console(where) as console:
+        with console.gateway.store() as store, store.turn(ANA, "hello", message_id="1") as turn:
+            turn.add_assistant("A **bold** word")
+        page = console.sign_in(profile(console.url))
+        page.goto(f"/console/sessions/{turn.session.id}")
+        expect(page.locator(".entry.agent strong")).to_have_text("bold")
+        page.get_by_role("link", name="Show as written").click()
+        expect(page.locator(".entry.agent")).to_contain_text("A **bold** word")
+        page.get_by_role("link", name="Show it formatted").click()
+        expect(page.locator(".entry.agent strong")).to_have_text("bold")
+
+
+def test_times_have_a_zone_and_tell_utc(where: str, profile: Profile) -> None:
+    with served_console(where, is_demo=True) as console:
+        page = console.sign_in(profile(console.url))
+        for address in ("/console/", "/console/sessions", "/console/usage", "/console/people"):
+            page.goto(address)
+            expect(page.locator(".foot")).to_contain_text("Times are in ")
+            for time in page.locator("main time").all():
+                assert re.fullmatch(
+                    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", time.get_attribute("title") or ""
+                )
+
+
+def test_colours_are_chosen_and_keys_switched_off(where: str, profile: Profile) -> None:
+    with served_console(where, is_demo=True) as console:
+        page = console.sign_in(profile(console.url, color_scheme="light"))
+        page.goto("/console/")
+        colour = "getComputedStyle(document.body).backgroundColor"
+        light = page.evaluate(colour)
+        page.get_by_label("Colours").select_option("dark")
+        dark = page.evaluate(colour)
+        assert dark != light
+        for key, address in (("s", "sessions"), ("b", "deliveries"), ("p", "people"), ("n", "")):
+            page.keyboard.press("g")
+            page.keyboard.press(key)
+            page.wait_for_url(f"**/console/{address}")
+            assert page.evaluate(colour) == dark  # it is kept
+        page.keyboard.press("?")
+        page.get_by_label("Use these keys").uncheck()
+        page.keyboard.press("Escape")
+        page.reload()  # that is kept, too
+        for key in ("g", "s", "/", "?"):
+            page.keyboard.press(key)
+        expect(page.locator("#help")).to_be_hidden()
+        expect(page).to_have_url(f"{console.url}/console/")
+
+
+def test_keys_lead_to_older_and_newer_messages(where: str, profile: Profile) -> None:
+    with served_console(where) as console:
+        with console.gateway.store() as store:
+            transcript = store.transcript(store.sessions.open(ANA).id)
+            transcript.extend([{"role": "user", "content": f"word {n}"} for n in range(150)])
+        page = console.sign_in(profile(console.url))
+        page.goto(f"/console/sessions/{transcript.session_id}")
+        expect(page.locator(".entry")).to_have_count(60)
+        expect(page.get_by_text("60 of 150 messages")).to_have_count(1)
+        page.keyboard.press("[")
+        page.wait_for_url("**before=*")
+        expect(page.locator(".entry").last).to_contain_text("word 89")
+        page.keyboard.press("]")
+        page.wait_for_url("**after=*")
+        expect(page.locator(".entry").first).to_contain_text("word 90")
+
+
+def test_what_is_typed_survives_an_update(where: str, profile: Profile) -> None:
+    with served_console(where) as console:
+        with console.gateway.store() as store, store.turn(ANA, "Hello", message_id="1") as turn:
+            turn.add_assistant("Hi")
+        page = console.sign_in(profile(console.url))
+        page.goto(f"/console/sessions/{turn.session.id}")
+        expect(page.locator("#liveness")).to_have_text("Live.")
+        page.locator(".entry .menu summary").first.click()
+        field = page.get_by_label("What was said").first
+        field.fill("Hello, dear")
+        with console.gateway.store() as store, store.turn(ANA, "More", message_id="2") as turn:
+            turn.add_assistant("Words")
+        expect(page.locator(".entry")).to_have_count(4)
+        expect(field).to_be_focused()
+        expect(field).to_have_value("Hello, dear")
+        page.get_by_role("button", name="Change it").first.click()
+        expect(page.locator(".entry.person .words").first).to_have_text("Hello, dear")
+
+
+def test_no_field_hides_the_id_of_its_form(where: str, profile: Profile) -> None:
+    with served_console(where, is_demo=True) as console:
+        page = console.sign_in(profile(console.url))
+        for address in addresses(where).values():
+            page.goto(address)
+            hidden = page.evaluate("[...document.forms].filter((form) => form.elements.id).length")
+            assert hidden == 0, address

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 import tertulia
-from tertulia.console.app import PAGES
+from tertulia.console.app import PAGES, Console
 from tertulia.console.form_actions import ACTIONS
 from tertulia.http.operations import BY_NAME
 from tertulia.records.people import ROLES
@@ -21,6 +21,24 @@ from tests.servers.empty_stores import NewPlace
 
 STREAMS = ("/console/live?at=/console/", "/console/chat/events")
 POSTS = ("/console/leave", *(f"/console/do/{name}" for name in ACTIONS))
+COUNTS = "/console/counts"
+# Whoever asks may have these: they show nothing of the store.
+PUBLIC = {"/enter", "/guest", "/assets/{name}"}
+# Every other address of the console; each of them is walked below.
+WALKED = {
+    *(page.path for page in PAGES), "/live", "/chat/events", "/counts", "/leave", "/do/{action}",
+    "/files/{id}/{seq}/{number}", "/{address:path}",
+}  # fmt: skip
+
+
+def test_no_address_is_left_out(console: ServedConsole) -> None:
+    routes = Console(console.gateway.app.state.api).routes()
+    assert {route.path for route in routes} == PUBLIC | WALKED
+
+
+def file_address(path: Path | str) -> str:
+    """Return the address of a file of somebody's message; there is none, or it is not theirs."""
+    return addresses(path)["transcript"].replace("/sessions/", "/files/") + "/1/0"
 
 
 @pytest.fixture(scope="module")
@@ -76,10 +94,16 @@ def test_nobody_and_an_expired_cookie_get_nowhere(console: ServedConsole) -> Non
     expired = {"Cookie": f"tertulia_{port}={expired_secret(path)}"}
     for headers in ({}, expired, {"Cookie": f"tertulia_{port}=wrong"}):
         with console.client(None, headers=headers) as client:
-            for address in addresses(path).values():
+            for address in (*addresses(path).values(), file_address(path)):
                 assert client.get(address).headers["location"].startswith("/console/enter?to=")
-            for address in STREAMS:
+                part = client.get(address, params={"part": "people"})
+                assert part.headers["location"].startswith("/console/enter?to=")
+            for address in (*STREAMS, COUNTS):
                 assert client.get(address).status_code == 401
+            lost = client.get("/console/nowhere")
+            assert lost.status_code == 404
+            assert "<nav" not in lost.text
+            assert client.post("/console/leave").headers["location"] == "/console/enter"
             for name, form in forms(console).items():
                 reply = client.post(f"/console/do/{name}", data=form)
                 assert reply.headers["location"] == "/console/enter", name
@@ -111,7 +135,9 @@ def test_the_cookie_of_the_owner_does_nothing_for_others(console: ServedConsole)
             for address in POSTS:
                 form = fields.get(address.rpartition("/")[2], {})
                 assert client.post(address, data=form).status_code == 403, (address, headers)
-            for address in (*addresses(console.gateway.path).values(), *STREAMS):
+            path = console.gateway.path
+            others = (*STREAMS, COUNTS, file_address(path), "/console/nowhere", "/console/enter")
+            for address in (*addresses(path).values(), *others):
                 if "Host" in headers:
                     assert client.get(address).status_code == 403, address
     assert state_of(console.gateway.path) == before
@@ -130,6 +156,9 @@ def test_what_is_not_theirs_cannot_be_changed(console: ServedConsole, name: str,
             assert operation.role is not None
             if ROLES.index(role) > ROLES.index(operation.role):
                 assert reply.status_code in (403, 404), action
+        assert client.get(COUNTS).text == ""  # they are the owner's
+        assert client.get(file_address(console.gateway.path)).status_code in (403, 404)
+        assert client.get("/console/people", params={"part": "people"}).status_code == 404
         for page in PAGES:  # no page can be asked for by its stream either
             if ROLES.index(role) > ROLES.index(page.role):
                 assert first_event(client, f"/console{page.path}") in ("failed", "")

@@ -288,6 +288,10 @@ class Console:
         try:
             await self._count(caller)
             fields = await self._form(request, caller)
+            # A field called `id` would hide the id of its form from the script, which then replaces
+            # the form at each update, with what was typed in it.
+            if "which" in fields:
+                fields["id"] = fields.pop("which")
             back = fields.pop("back", f"{CONSOLE}/")
             page, path, query = self._page_at(back)
             call = self._call(request, caller, path, query)

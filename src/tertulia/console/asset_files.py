@@ -33,13 +33,14 @@ class Asset(NamedTuple):
 
 @cache
 def assets() -> dict[str, Asset]:
-    """Return the files by name: `css` and `js` of all pages, those of the chat and for guests."""
+    """Return the files by name: `css` and `js` of all pages, the others of one of them."""
     vendored = [_read(name) for name in _VENDORED]
     script = ";\n".join((*vendored, compact_script(_read("console.js"))))
     return {
         "css": _asset("console", "css", "text/css", compact_style(_read("console.css"))),
         "js": _asset("console", "js", "text/javascript", script),
         "chat_css": _asset("chat", "css", "text/css", compact_style(_read("chat.css"))),
+        "prompt_css": _asset("prompt", "css", "text/css", compact_style(_read("prompt.css"))),
         "chat": _asset("chat", "js", "text/javascript", compact_script(_read("chat.js"))),
         "guest": _asset("guest", "js", "text/javascript", compact_script(_read("guest.js"))),
     }

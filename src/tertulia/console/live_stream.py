@@ -8,14 +8,17 @@ that connects again, to any node, gets exactly what changed meanwhile (decision 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from tertulia.console.change_watch import ChangeWatch, PageKey
 from tertulia.console.page_definition import LoadedPage, changed_parts, digest_of, partials
-from tertulia.errors import Error
+from tertulia.errors import Error, StoreUnavailable
 from tertulia.http.auth import Caller
+
+log = logging.getLogger("tertulia.console")
 
 _BETWEEN_SECONDS: Final = 1.0  # between two loads of a page
 _STILL_SECONDS: Final = 15.0
@@ -51,7 +54,8 @@ async def live_events(
     """Yield the changed parts of a page, and every 15 seconds a sign of life.
 
     At each load and each sign of life the rights of the browser are checked. When they have ended,
-    the stream ends with the event `failed`, whose data is the code of the error.
+    the stream ends with the event `failed`, whose data is the code of the error. When the store
+    cannot be read it just ends: the browser tells so, and connects again.
     """
     key: PageKey = (caller.name, caller.role, page.address)
     yield format_html("", name="still")
@@ -59,6 +63,8 @@ async def live_events(
         try:
             async for event in _events(page, key, watch, since):
                 yield event
+        except StoreUnavailable as problem:
+            log.debug("a page could not be loaded, its browser connects again: %s", problem)
         except Error as problem:
             yield format_html(problem.code, name="failed")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import datetime, time
 from typing import Any, Final
 
@@ -21,6 +22,15 @@ class NeedCard(msgspec.Struct, frozen=True, kw_only=True):
     need: Any
     delivery: Any = None
     message: Any = None
+
+    @property
+    def id(self) -> str:
+        """Tells the cards apart: a card that moves keeps its buttons and the focus on them."""
+        need = self.need
+        if self.delivery is not None or self.message is not None:
+            return f"{need.kind}-{need.queue}-{need.id}"
+        parts = (need.kind, need.queue, need.platform, need.subject, need.problem, need.since)
+        return hashlib.blake2b(repr(parts).encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
 async def load_now(call: PageCall) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from tertulia.console.page_definition import ConsolePage, PageCall
+from tertulia.console.asset_files import assets
+from tertulia.console.page_definition import CONSOLE, ConsolePage, PageCall
 from tertulia.core.text.display_safe import display_json, display_line
 
 _ROWS: Final = 120
@@ -42,6 +43,7 @@ async def load_prompt(call: PageCall) -> dict[str, Any]:
     session = await call.operate("get_session", path=call.path)
     account = await call.operate("account_history", path=call.path, query={**defaults, **options})
     return {
+        "prompt_css": f"{CONSOLE}/assets/{assets()['prompt_css'].name}",
         "session": session,
         "account": account,
         "lines": [_line(row) for row in account.rows],

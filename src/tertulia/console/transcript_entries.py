@@ -69,12 +69,13 @@ async def show_entries(
     full: int | None = None,
     person: str | None = None,
     session: str | None = None,
+    is_raw: bool = False,
 ) -> list[TranscriptItem]:
     """Return messages (`seq`, `turn`, `role`, `kind`, `at`, `author`, `body`) as entries.
 
     The message at position `full` is not cut. `person` is the name of whoever wrote the messages
     without an author of their own: in a private chat there is only one. The files of a `session`
-    have an address.
+    have an address. With `is_raw` the agent's Markdown is shown as it was written.
     """
     drafts = [(message, list(_parts(message))) for message in messages]
     limits = [None if message.seq == full else MAX_SHOWN for message, _ in drafts]
@@ -82,7 +83,7 @@ async def show_entries(
         text[:limit]
         for (message, parts), limit in zip(drafts, limits, strict=True)
         for kind, _, text in parts
-        if _is_markdown(message.role, kind)
+        if not is_raw and _is_markdown(message.role, kind)
     ]
     rendered = iter(await render_texts(agent_texts))
     entries, last_day = [], None
@@ -93,7 +94,7 @@ async def show_entries(
                 label,
                 text,
                 limit,
-                next(rendered) if _is_markdown(message.role, kind) else None,
+                next(rendered) if not is_raw and _is_markdown(message.role, kind) else None,
             )
             for kind, label, text in parts
         )

@@ -115,17 +115,22 @@
   const toEnd = () => scrollBy(0, Math.max(0, belowEnd()));
   let atEnd = false;
   let anchor = null;
+  let focused = null;
   const rememberScroll = () => {
+    focused = document.activeElement;
     atEnd = belowEnd() < 80 && !!$(".transcript");
     anchor = null;
     if (!atEnd) {
-      for (const element of document.querySelectorAll(".entry, .rows > li")) {
-        const top = element.getBoundingClientRect().top;
-        if (top >= 0 && element.id) { anchor = { id: element.id, top }; break; }
-      }
+      const kept = ":is(.entry, .rows > li, .card)[id]";
+      const topOf = (element) => element.getBoundingClientRect().top;
+      const all = [...document.querySelectorAll(kept)];
+      const element = $(`${kept}:hover`) ?? $(`${kept}:focus-within`) ?? all.find((each) => topOf(each) >= 0);
+      if (element) anchor = { id: element.id, top: topOf(element) };
     }
   };
   const restoreScroll = () => {
+    // What was moved has lost the focus, though it is the same element.
+    if (document.activeElement === document.body && focused?.isConnected) focused.focus({ preventScroll: true });
     if (atEnd) toEnd();
     else if (anchor) {
       const element = document.getElementById(anchor.id);
