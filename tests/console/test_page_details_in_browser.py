@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from datetime import timedelta
@@ -319,3 +320,29 @@ def test_no_field_hides_the_id_of_its_form(where: str, profile: Profile) -> None
             page.goto(address)
             hidden = page.evaluate("[...document.forms].filter((form) => form.elements.id).length")
             assert hidden == 0, address
+
+
+def test_a_session_is_exported(where: str, profile: Profile) -> None:
+    with served_console(where) as console:
+        with console.gateway.store() as store, store.turn(ANA, "Hello <b>", message_id="1") as turn:
+            turn.add_assistant("Hi **there**")
+        page = console.sign_in(profile(console.url))
+        page.goto(f"/console/sessions/{turn.session.id}")
+        page.get_by_text("Fork, sum up, rename, export, erase").click()
+        for label, ending in (("Markdown", "md"), ("HTML", "html"), ("JSON", "json")):
+            with page.expect_download() as download:
+                page.get_by_role("link", name=label, exact=True).click()
+            assert download.value.suggested_filename == f"{turn.session.id}.{ending}"
+            text = download.value.path().read_text("utf-8")
+            assert "Hello" in text
+            assert "there" in text
+            if ending == "json":
+                assert json.loads(text)["messages"][0]["content"] == "Hello <b>"
+        with console.gateway.client("root") as program:
+            reply = program.get(f"/sessions/{turn.session.id}/export", params={"format": "jsonl"})
+            assert reply.status_code == 200
+            assert len(reply.text.splitlines()) == 2
+            wrong = program.get(f"/sessions/{turn.session.id}/export", params={"format": "exe"})
+            assert wrong.status_code == 400
+        with console.gateway.client("bob") as other:
+            assert other.get(f"/sessions/{turn.session.id}/export").status_code == 404

@@ -27,7 +27,7 @@ PUBLIC = {"/enter", "/guest", "/assets/{name}"}
 # Every other address of the console; each of them is walked below.
 WALKED = {
     *(page.path for page in PAGES), "/live", "/chat/events", "/counts", "/leave", "/do/{action}",
-    "/files/{id}/{seq}/{number}", "/{address:path}",
+    "/files/{id}/{seq}/{number}", "/export/{id}", "/{address:path}",
 }  # fmt: skip
 
 
@@ -45,6 +45,11 @@ def file_address(path: Path | str) -> str:
 def console(new_place: NewPlace) -> Iterator[ServedConsole]:
     with new_place() as place, served_console(place, is_demo=True) as served:
         yield served
+
+
+def export_address(path: Path | str) -> str:
+    """Return the address of somebody's session as a file."""
+    return addresses(path)["transcript"].replace("/sessions/", "/export/")
 
 
 def expired_secret(path: Path | str) -> str:
@@ -94,7 +99,7 @@ def test_nobody_and_an_expired_cookie_get_nowhere(console: ServedConsole) -> Non
     expired = {"Cookie": f"tertulia_{port}={expired_secret(path)}"}
     for headers in ({}, expired, {"Cookie": f"tertulia_{port}=wrong"}):
         with console.client(None, headers=headers) as client:
-            for address in (*addresses(path).values(), file_address(path)):
+            for address in (*addresses(path).values(), file_address(path), export_address(path)):
                 assert client.get(address).headers["location"].startswith("/console/enter?to=")
                 part = client.get(address, params={"part": "people"})
                 assert part.headers["location"].startswith("/console/enter?to=")
@@ -136,7 +141,8 @@ def test_the_cookie_of_the_owner_does_nothing_for_others(console: ServedConsole)
                 form = fields.get(address.rpartition("/")[2], {})
                 assert client.post(address, data=form).status_code == 403, (address, headers)
             path = console.gateway.path
-            others = (*STREAMS, COUNTS, file_address(path), "/console/nowhere", "/console/enter")
+            files = (file_address(path), export_address(path))
+            others = (*STREAMS, *files, COUNTS, "/console/nowhere", "/console/enter")
             for address in (*addresses(path).values(), *others):
                 if "Host" in headers:
                     assert client.get(address).status_code == 403, address
@@ -157,7 +163,8 @@ def test_what_is_not_theirs_cannot_be_changed(console: ServedConsole, name: str,
             if ROLES.index(role) > ROLES.index(operation.role):
                 assert reply.status_code in (403, 404), action
         assert client.get(COUNTS).text == ""  # they are the owner's
-        assert client.get(file_address(console.gateway.path)).status_code in (403, 404)
+        for address in (file_address, export_address):
+            assert client.get(address(console.gateway.path)).status_code in (403, 404)
         assert client.get("/console/people", params={"part": "people"}).status_code == 404
         for page in PAGES:  # no page can be asked for by its stream either
             if ROLES.index(role) > ROLES.index(page.role):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -104,6 +104,7 @@ class Console:
             Route("/do/{action}", self.act, methods=["POST"]),
             Route("/chat/events", self.chat_events, methods=["GET"]),
             Route("/files/{id}/{seq}/{number}", self.file, methods=["GET"]),
+            Route("/export/{id}", self.export, methods=["GET"]),
             *(Route(page.path, self._page_endpoint(page), methods=["GET"]) for page in PAGES),
             Route("/{address:path}", self.lost, methods=["GET"]),
         ]
@@ -370,10 +371,25 @@ class Console:
 
     async def file(self, request: Request) -> Response:
         """Return a file of a message, to whoever may read the message."""
+        return await self._download(request, lambda call: call.operate("read_file", path=call.path))
+
+    async def export(self, request: Request) -> Response:
+        """Return a session as a file, to whoever may read it."""
+        return await self._download(
+            request,
+            lambda call: call.operate(
+                "export_session", path=call.path, query=call.choose("format", "redact")
+            ),
+        )
+
+    async def _download(
+        self, request: Request, read: Callable[[PageCall], Awaitable[Response]]
+    ) -> Response:
         try:
             caller = await self._api.cookies.caller(request)
-            call = self._call(request, caller, request.path_params, {})
-            response: Response = await call.operate("read_file", path=call.path)
+            query = dict(request.query_params)
+            await self._count(caller)
+            response = await read(self._call(request, caller, request.path_params, query))
         except Unauthorized:
             return _to_sign_in(request)
         except Error as problem:
