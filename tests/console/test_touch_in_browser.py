@@ -46,6 +46,10 @@ _MISSED: Final = """() => {
 }"""
 
 
+# Some tables are loaded after their page.
+_LOADED: Final = "!document.querySelector('main [hx-trigger=load]:not(#counts)')"
+
+
 def find_missed(page: Page) -> list[str]:
     missed: list[str] = page.evaluate(_MISSED)
     return missed
@@ -58,6 +62,7 @@ def test_every_control_is_large_enough_for_a_finger(
     missed = []
     for name, address in addresses(demo.gateway.path).items():
         page.goto(address)
+        page.wait_for_function(_LOADED)
         missed += [f"{name}: {each}" for each in find_missed(page)]
     page.goto("/console/enter")
     missed += [f"enter: {each}" for each in find_missed(page)]
