@@ -53,7 +53,7 @@ class FallbackAgent:
 
     @property
     def traits(self) -> ModelTraits | None:
-        """What a history for the model of the first agent depends on."""
+        """The properties that a history for the model of the first agent depends on."""
         return traits_of(self._candidates[0].agent)
 
     async def close(self) -> None:

@@ -1507,8 +1507,8 @@ class Browsers:
     async def request_code(self, name: str) -> str:
         """Return a code that signs one browser in with the rights of a token, within two minutes.
 
-        It replaces an earlier code for that name. Whoever can ask for one has the store, so wrong
-        tries before it are forgotten: they cannot keep the owner out.
+        It replaces an earlier code for that name. Only somebody who has the store can ask for one,
+        so earlier wrong tries are forgotten: they cannot keep the owner out.
         """
         return await self.executor.run(self.sync.request_code, name)
 
@@ -1620,7 +1620,7 @@ class Approvals:
 
 
 class QueueReview:
-    """What waits in the queues of a store, for a person who looks after it."""
+    """The queues of a store, for a person who looks after them."""
 
     def __init__(self, record: sync_review.QueueReview, executor: ThreadExecutor) -> None:
         self.sync = record
@@ -1720,7 +1720,7 @@ class QueueReview:
     ) -> SettleReport:
         """Settle many deliveries, each for itself: these `ids`, else the newest of a group.
 
-        What has changed meanwhile stays as it is, and is reported.
+        A delivery that has changed meanwhile stays as it is, and is reported.
         """
         return await self.executor.run(
             self.sync.settle_deliveries,

@@ -1,7 +1,7 @@
 """Foreign content: parts of a conversation that neither the person nor the agent wrote.
 
-Results of tool servers, documents and recordings may contain instructions of strangers. What an
-agent does after it has read them needs more care: see `gateway/memory_tool.py`.
+Results of tool servers, documents and recordings may contain instructions of strangers. An agent
+that has read them may do less by itself: see `gateway/memory_tool.py`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ PreparedKind = Literal["image", "document", "text", "audio", "none"]
 
 
 class PreparedMedia(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a model gets of a file, made once and stored with the message.
+    """A file in the form that a model gets, made once and stored with the message.
 
     kind       how a model gets it: as an image, as a document, as text; `audio` was transcribed
                into the text of the message; `none` cannot be shown, and `problem` says why

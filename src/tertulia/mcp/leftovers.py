@@ -36,12 +36,12 @@ class ProcessNotes:
         """Note that a guard runs; if that cannot be written, log it and go on."""
         note = {**self._owner, "pid": pid, "mark": supervisor.mark(pid)}
         path = self._path(server)
-        written = f"{path}{_UNFINISHED}"
+        new_path = f"{path}{_UNFINISHED}"
         try:
             # Written whole: another gateway removes a note that it cannot read.
-            with open(written, "w", encoding="utf-8") as file:
+            with open(new_path, "w", encoding="utf-8") as file:
                 json.dump(note, file)
-            os.replace(written, path)
+            os.replace(new_path, path)
         except OSError as problem:
             log.warning("cannot note the process of MCP server %s: %s", server, problem)
 

@@ -1,4 +1,4 @@
-"""Which agent answers in a chat and with which model in a session, and the prompt it began with.
+"""The agent of a chat, the model of a session, and the prompt that the session began with.
 
 `/agent` chooses for a chat, `/model` for a session. Routes of the configuration decide where nobody
 has chosen. The text of an agent's prompt files is stored with the first turn of a session, so that
@@ -25,7 +25,7 @@ from tertulia.storage.rows import to_micros
 
 
 class SessionAgent(msgspec.Struct, frozen=True):
-    """What a session has of its own: the chosen model, and the text of the prompt files."""
+    """The model that was chosen for a session, and the text of the prompt files it began with."""
 
     model: str | None = None
     prompt: str | None = None

@@ -1,7 +1,7 @@
 """Browsers that are signed in: by a code that is used once, then by a secret that they keep.
 
-The store has only hashes of both. What a browser may do is not stored: its name is that of a token,
-and whoever asks looks up the role of that token at each use (decision 0020).
+The store has only hashes of both. The rights of a browser are not stored: its name is that of a
+token, and the role of that token is looked up at each use (decision 0020).
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class Browsers:
     def request_code(self, name: str) -> str:
         """Return a code that signs one browser in with the rights of a token, within two minutes.
 
-        It replaces an earlier code for that name. Whoever can ask for one has the store, so wrong
-        tries before it are forgotten: they cannot keep the owner out.
+        It replaces an earlier code for that name. Only somebody who has the store can ask for one,
+        so earlier wrong tries are forgotten: they cannot keep the owner out.
         """
         now = self._context.clock.now()
         code = pairing_code.new_code()

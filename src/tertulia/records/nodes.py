@@ -1,8 +1,8 @@
 """Nodes: the gateways that work on a store, each with its sign of life.
 
-What was typed in the terminal of a node is claimed by that node alone, while it shows signs of life
-(`part_is_ours`, decision 0039); everything else is decided by leases. Times are those of the
-database.
+A message that was typed in the terminal of a node is claimed by that node alone, while it shows
+signs of life (`part_is_ours`, decision 0039); everything else is decided by leases. Times are those
+of the database.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AccountLease(msgspec.Struct, frozen=True, kw_only=True):
-    """Which node listens for an account of a platform; `epoch` counts the takeovers."""
+    """The lease of the node that listens for an account; `epoch` counts the takeovers."""
 
     platform: str
     account: str

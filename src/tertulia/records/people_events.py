@@ -1,4 +1,4 @@
-"""What was decided about people, with who did it: roles, zones, strangers let in or refused."""
+"""Decisions about people, and who made them: roles, zones, strangers let in or refused."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """The sessions and messages that one person may see.
 
-What may be seen follows the key. In a direct message these are the sessions of the chat's own key,
-those of the conversation that the chat is linked to now, and those of the person's other chats: a
-session belongs to the person who has its key, so that person and key always agree. In a group it is
-only the conversation of that group, because every member reads along. Any other session is reported
-as not found, so its existence is not revealed.
+The key decides. In a direct message the person sees the sessions of the chat's own key, those of
+the conversation that the chat is linked to now, and those of the person's other chats: a session
+belongs to the person who has its key, so that person and key always agree. In a group it is only
+the conversation of that group, because every member reads along. Any other session is reported as
+not found, so its existence is not revealed.
 """
 
 from __future__ import annotations

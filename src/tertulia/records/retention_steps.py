@@ -21,7 +21,7 @@ from tertulia.storage.base import Transaction
 from tertulia.storage.rows import to_micros
 
 _LANE: Final = "retention"
-# What is removed, the setting that says when, and the statement that does it.
+# The kind that is removed, the setting that says when, and the statement that does it.
 _STATEMENTS: Final = (
     ("messages", "settled_days", "inbox_remove_settled"),
     ("deleted_messages", "settled_days", "deleted_messages_remove"),

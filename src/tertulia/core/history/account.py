@@ -24,7 +24,7 @@ RowId = tuple[int, int]
 
 
 class RowFate(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one row.
+    """The fate of one row.
 
     shown       the model gets it as it is stored
     mended      the model gets it repaired, or it was left out because it was damaged (`is_given`)

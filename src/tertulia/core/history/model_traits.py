@@ -1,4 +1,4 @@
-"""What a rendering has to know of the model that reads it."""
+"""The properties of a model that the rendering of a history depends on."""
 
 from __future__ import annotations
 

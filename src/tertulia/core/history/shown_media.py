@@ -1,10 +1,10 @@
-"""Which files of a history a model is shown, and what it reads instead of the others.
+"""The files of a history that a model is shown, and the texts that stand for the others.
 
 An image is sent again with every request, so only the newest are shown: those of the newest turns
 that have any. Providers cache a prompt from its beginning, and hiding an image changes it there. So
 images are hidden in jumps: nothing is hidden until there are more than the limits allow, and then
-as many as make room for several turns. What is shown depends only on the order of the files in the
-history: a request shows what the one before it showed, up to such a jump.
+as many as make room for several turns. The choice depends only on the order of the files in the
+history: a request shows the same files as the one before it, up to such a jump.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _KEPT_BYTES: Final = 8_000_000
 MAX_TEXT: Final = 100_000  # characters of the text of a file
 _CAPTION_LENGTH: Final = 600
 _PIXELS_PER_TOKEN: Final = 750
-# What a provider charges for one page of a document, as text and as an image.
+# About the tokens that a provider charges for one page of a document, as text and as an image.
 _TOKENS_PER_PAGE: Final = 2_000
 
 # A file of the field `media`, or a part of the content, by session, number and index.

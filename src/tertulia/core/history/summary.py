@@ -55,7 +55,7 @@ def extract_summary(messages: Sequence[Mapping[str, Any]], previous: str | None)
 def _line(message: Mapping[str, Any]) -> str:
     """Return one line with the author and the beginning of a message; "" if it has no text.
 
-    Where several people write, the text is quoted, so that nothing in it looks like an author.
+    If several people write, the text is quoted, so that nothing in it looks like an author.
     """
     text = text_of(message)
     author = _AUTHOR.match(text) if message["role"] == USER else None

@@ -105,7 +105,7 @@ class SettleReport(msgspec.Struct, frozen=True, kw_only=True):
 
 @checks_arguments
 class QueueReview:
-    """What waits in the queues of a store, for a person who looks after it."""
+    """The queues of a store, for a person who looks after them."""
 
     def __init__(self, context: StoreContext, accepted: Inbox, deliveries: Outbox) -> None:
         self._context = context
@@ -236,7 +236,7 @@ class QueueReview:
     ) -> SettleReport:
         """Settle many deliveries, each for itself: these `ids`, else the newest of a group.
 
-        What has changed meanwhile stays as it is, and is reported.
+        A delivery that has changed meanwhile stays as it is, and is reported.
         """
         page: Page[Delivery] | None = None
         if ids is None:

@@ -1,4 +1,4 @@
-"""What happened to a session, with who did it: the events that `explain` puts into words."""
+"""The events of a session, and who caused them; `explain` describes them in words."""
 
 from __future__ import annotations
 

@@ -58,11 +58,11 @@ def compact(
     old = context.db.read(lambda tx: _read_old_turns(tx, session_id, keep_turns))
     if not old.messages:
         return None
-    # What a model is shown, with authors: raw texts could claim to be written by somebody else.
+    # As a model is shown them, with authors: a raw text could claim to be of somebody else.
     style = Style(authors=True, redactor=context.redactor())
-    shown = render(build_blocks(old.messages), "openai", style)
-    summary = _call_summariser(summarise, shown, old.summary, within)
-    problem = summaries.find_summary_problem(summary, shown)
+    messages = render(build_blocks(old.messages), "openai", style)
+    summary = _call_summariser(summarise, messages, old.summary, within)
+    problem = summaries.find_summary_problem(summary, messages)
     if problem is not None:
         raise AgentFailed(
             f"The summary cannot be used: {problem}. Nothing was changed.",

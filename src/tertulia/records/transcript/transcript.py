@@ -157,7 +157,7 @@ class Transcript:
         out.
         """
         budget = _require_budget(max_messages, max_tokens)
-        # What is legal as it is stored is the same for every model.
+        # A history that is legal as it is stored is the same for every model.
         may_be_plain = format == "openai" and timestamps == "none" and max_tokens is None
         is_local = timestamps == "local"
         zone: tzinfo | None = None
