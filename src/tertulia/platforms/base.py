@@ -76,11 +76,11 @@ from tertulia.errors import ConfigError, NotFound, Refused
 # Prefixes of the keys of deliveries that the gateway itself wrote, as replies to commands.
 REPLY_KEY = "reply:"
 COMMAND_KEY = "command:"
-# And of those that say why a message has no answer: the agent failed, or a budget is used up. A
-# program that pipes messages in must be able to tell.
+# Prefixes of the keys of deliveries that say why a message has no answer: the agent failed, or a
+# budget is used up. A program that pipes messages in can tell them from answers.
 FAILURE_KEY = "failure:"
 REFUSAL_KEY = "refusal:"
-# What reading an update raises if it does not have the form that the platform describes.
+# The exceptions of reading an update that does not have the form the platform describes.
 MALFORMED: Final = (
     LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError,
     ConfigError,

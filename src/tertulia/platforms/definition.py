@@ -21,7 +21,7 @@ from tertulia.platforms.settings import PlatformSection, PlatformSettings
 
 
 class BuildContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a builder gets.
+    """The input of a builder.
 
     name       the name of the platform
     account    the name of the account; "" for the section [platforms.NAME] itself
@@ -100,8 +100,8 @@ class PlatformDefinition(Platform, frozen=True, kw_only=True):
     format     splits the agent's Markdown into parts that the platform accepts, as text with
                spans. None: Markdown is sent as it is, split by the length limit.
     setup      the questions of `tertulia platforms add`
-    guide      how to get the answers, told before the questions
-    pairing    how the first person reaches the agent, told at the end
+    guide      how to get the answers, shown before the questions
+    pairing    how the first person reaches the agent, shown at the end
     """
 
     settings: type[PlatformSection] = PlatformSettings

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class TypingTasks:
-    """The tasks of one adapter. A task that has ended is forgotten."""
+    """The tasks by which one adapter shows "typing"; one that has ended is forgotten."""
 
     def __init__(self) -> None:
         self._by_turn: dict[str, asyncio.Task[None]] = {}

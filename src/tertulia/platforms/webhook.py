@@ -17,7 +17,7 @@ import hmac
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
@@ -37,11 +37,9 @@ from tertulia.errors import (
 from tertulia.install_command import install_command
 from tertulia.platforms.base import Adapter, Incoming, Outgoing
 from tertulia.platforms.definition import BuildContext, PlatformDefinition
+from tertulia.platforms.http_library import HttpApi
 from tertulia.platforms.push import PushAdapter
 from tertulia.platforms.settings import PlatformSettings
-
-if TYPE_CHECKING:
-    import httpx2
 
 TIMESTAMP: Final = "X-Tertulia-Timestamp"
 SIGNATURE: Final = "X-Tertulia-Signature"
@@ -114,7 +112,7 @@ class WebhookAdapter(PushAdapter):
         self._url = url
         self._timeout = timeout_seconds
         self._now = now
-        self._client: httpx2.AsyncClient | None = None
+        self._http = HttpApi(url or "", _import_library)
         self.idempotent_seconds = math.inf if is_idempotent else 0.0
 
     # -- in
@@ -166,9 +164,11 @@ class WebhookAdapter(PushAdapter):
             TIMESTAMP: timestamp,
             SIGNATURE: sign(self._secret, timestamp, body),
         }
-        httpx2 = _library()
+        httpx2 = _import_library()
         try:
-            response = await self._open_client().post(self._url, content=body, headers=headers)
+            response = await self._http.open_client().post(
+                self._url, content=body, headers=headers, timeout=self._timeout
+            )
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as problem:
             raise PlatformUnavailable(
                 f"The webhook cannot be reached ({type(problem).__name__}).",
@@ -186,19 +186,7 @@ class WebhookAdapter(PushAdapter):
 
     async def close(self) -> None:
         """Close the connections."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
-
-    def _open_client(self) -> httpx2.AsyncClient:
-        if self._client is None:
-            self._client = _library().AsyncClient(
-                timeout=self._timeout,
-                follow_redirects=False,
-                verify=(self._url or "").startswith("https:"),
-            )
-        assert self._client is not None
-        return self._client
+        await self._http.close()
 
 
 def sign(secret: bytes, timestamp: str, body: bytes) -> str:
@@ -244,7 +232,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _library() -> Any:
+def _import_library() -> Any:
     try:
         import httpx2
     except ImportError as problem:
