@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import tertulia
@@ -26,6 +27,11 @@ def test_to_dict_is_plain_json_under_the_field_names(session: Session) -> None:
 def test_session_is_frozen(session: Session) -> None:
     with pytest.raises(AttributeError):
         session.title = "new"  # type: ignore[misc]
+
+
+def test_session_can_be_in_a_set(session: Session) -> None:
+    changed = msgspec.structs.replace(session, metadata={"a": [1]}, version=session.version + 1)
+    assert len({session, changed, msgspec.structs.replace(session)}) == 2
 
 
 def test_last_page_has_no_cursor() -> None:

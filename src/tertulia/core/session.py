@@ -52,6 +52,9 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     notice: Notice | None = None
 
+    def __hash__(self) -> int:
+        return hash((self.id, self.version))  # a dict, as the metadata is, has no hash
+
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as a dict of plain values, for JSON."""
         fields: dict[str, Any] = msgspec.to_builtins(self)
