@@ -116,6 +116,13 @@ def test_name_that_was_mistyped_is_recognised(cli: CommandLine, config: Path, co
     assert "discord" in cli.error("platforms", command, "x", expect=2)["hint"]
 
 
+def test_account_that_was_mistyped_is_told_from_others(cli: CommandLine, config: Path) -> None:
+    config.write_text(f'[platforms.pigeon.accounts.work]\ntoken = "{TOKEN}"\n')
+    for arguments in ((), ("--account", "wrok")):
+        error = cli.error("platforms", "check", "pigeon", *arguments, expect=2)
+        assert error["hint"] == "There are: pigeon/work. Name an account with --account NAME."
+
+
 def test_platform_without_questions_is_named(cli: CommandLine, config: Path) -> None:
     error = cli.error("platforms", "add", "webhook", expect=2)
     assert "webhook" in error["message"]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from tertulia.config.build import build_adapters
 from tertulia.core.secret import Secret
 from tertulia.errors import ConfigError
 from tertulia.platforms.definition import BuildContext, PlatformDefinition
 from tertulia.platforms.settings import PlatformSettings
 from tertulia.platforms.web import WebAdapter
+from tests.config.config_file import load_text
 
 
 class TokenSettings(PlatformSettings, frozen=True, kw_only=True):
@@ -51,3 +55,14 @@ def test_builder_gets_the_context() -> None:
 def test_platform_without_builder_has_no_adapter() -> None:
     with pytest.raises(ConfigError, match="has no adapter"):
         PlatformDefinition("matrix").build_adapter(context())
+
+
+@pytest.mark.parametrize("name", ["discord", "slack", "telegram", "whatsapp"])
+def test_address_without_a_scheme_is_named(tmp_path: Path, name: str) -> None:
+    """Else a library would say that it does not support the protocol, and nothing else."""
+    text = f"[platforms.{name}]\nbase_url = 'api.example.org'"
+    with pytest.raises(
+        ConfigError, match=rf"platforms\.{name}\.base_url is not an address"
+    ) as error:
+        build_adapters(load_text(tmp_path, text).config, str(tmp_path))
+    assert "https://" in str(error.value.hint)

@@ -276,14 +276,21 @@ def _connections(options: CommandOptions) -> list[Connection]:
 
 
 def _require_section(options: CommandOptions, name: str, account: str) -> AccountSection:
-    for section in locations.load_config(options).config.accounts():
-        if (section.name, section.account) == (name, account):
+    sections = [
+        section
+        for section in locations.load_config(options).config.accounts()
+        if section.name == name
+    ]
+    for section in sections:
+        if section.account == account:
             return section
     _require_platform(name)
+    hint = f"Connect it with: tertulia platforms add {name}"
+    if sections:
+        titles = ", ".join(_title(*section[:2]) for section in sections)
+        hint = f"There are: {titles}. Name an account with --account NAME."
     raise ConfigError(
-        f"{_title(name, account)} is not configured.",
-        hint=f"Connect it with: tertulia platforms add {name}",
-        field=section_name(name, account),
+        f"{_title(name, account)} is not configured.", hint=hint, field=section_name(name, account)
     )
 
 

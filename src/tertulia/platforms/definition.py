@@ -61,6 +61,19 @@ class BuildContext(msgspec.Struct, frozen=True, kw_only=True):
         return secret
 
 
+def check_address(
+    context: BuildContext, key: str, schemes: tuple[str, ...] = ("https://", "http://")
+) -> None:
+    """Raise `ConfigError` if the setting `key` is set and is no address."""
+    address = getattr(context.settings, key)
+    if address is not None and not address.startswith(schemes):
+        raise ConfigError(
+            f"{context.section}.{key} is not an address.",
+            hint=f"It begins with {' or '.join(schemes)}; usually it is not set at all.",
+            field=f"{context.section}.{key}",
+        )
+
+
 def section_name(name: str, account: str = "") -> str:
     """Return the dotted name of the section of an account."""
     return f"platforms.{name}.accounts.{account}" if account else f"platforms.{name}"

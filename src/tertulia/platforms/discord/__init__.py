@@ -6,9 +6,13 @@ from collections.abc import Sequence
 
 from tertulia.core.secret import Secret
 from tertulia.core.text.spans import FormattedText
-from tertulia.errors import ConfigError
 from tertulia.platforms.base import Adapter
-from tertulia.platforms.definition import BuildContext, PlatformDefinition, SetupQuestion
+from tertulia.platforms.definition import (
+    BuildContext,
+    PlatformDefinition,
+    SetupQuestion,
+    check_address,
+)
 from tertulia.platforms.settings import PlatformSettings
 
 
@@ -43,17 +47,8 @@ def build(context: BuildContext) -> Adapter:
     from tertulia.platforms.discord.adapter import DiscordAdapter
 
     settings: DiscordSettings = context.settings
-    for key, allowed in (
-        ("base_url", ("https://", "http://")),
-        ("gateway_url", ("wss://", "ws://")),
-    ):
-        address = getattr(settings, key)
-        if address is not None and not address.startswith(allowed):
-            raise ConfigError(
-                f"{context.section}.{key} is not an address that Discord has.",
-                hint=f"It begins with {' or '.join(allowed)}; usually it is not set at all.",
-                field=f"{context.section}.{key}",
-            )
+    check_address(context, "base_url")
+    check_address(context, "gateway_url", ("wss://", "ws://"))
     return DiscordAdapter(
         context.require_secret("token"),
         account=context.account,

@@ -11,7 +11,12 @@ from tertulia.core.secret import Secret
 from tertulia.core.text.spans import FormattedText
 from tertulia.errors import ConfigError
 from tertulia.platforms.base import Adapter
-from tertulia.platforms.definition import BuildContext, PlatformDefinition, SetupQuestion
+from tertulia.platforms.definition import (
+    BuildContext,
+    PlatformDefinition,
+    SetupQuestion,
+    check_address,
+)
 from tertulia.platforms.settings import PlatformSettings
 
 
@@ -52,6 +57,7 @@ def build(context: BuildContext) -> Adapter:
     from tertulia.platforms.slack.adapter import SlackAdapter
 
     settings: SlackSettings = context.settings
+    check_address(context, "base_url")
     app_token, signing_secret = (
         context.get_secret("app_token"),
         context.get_secret("signing_secret"),
@@ -66,7 +72,7 @@ def build(context: BuildContext) -> Adapter:
     for key, token, wrong in (("bot_token", bot_token, "xapp-"), ("app_token", app_token, "xoxb-")):
         if token and token.startswith(wrong):
             raise ConfigError(
-                f"{context.section}.{key} is the other token: it begins with {wrong}",
+                f"{context.section}.{key} is the other token: it begins with {wrong}.",
                 hint="bot_token begins with xoxb-, app_token with xapp-.",
                 field=f"{context.section}.{key}",
             )

@@ -9,7 +9,12 @@ from tertulia.core.secret import Secret
 from tertulia.core.text.spans import FormattedText
 from tertulia.errors import ConfigError
 from tertulia.platforms.base import Adapter
-from tertulia.platforms.definition import BuildContext, PlatformDefinition, SetupQuestion
+from tertulia.platforms.definition import (
+    BuildContext,
+    PlatformDefinition,
+    SetupQuestion,
+    check_address,
+)
 from tertulia.platforms.settings import PlatformSettings
 
 
@@ -48,6 +53,7 @@ def build(context: BuildContext) -> Adapter:
     from tertulia.platforms.telegram.adapter import TelegramAdapter
 
     settings: TelegramSettings = context.settings
+    check_address(context, "base_url")
     webhook = None
     if settings.mode == "webhook":
         if not (settings.public_url or "").startswith("https://"):

@@ -8,7 +8,12 @@ from tertulia.core.secret import Secret
 from tertulia.core.text.spans import FormattedText
 from tertulia.errors import ConfigError
 from tertulia.platforms.base import Adapter
-from tertulia.platforms.definition import BuildContext, PlatformDefinition, SetupQuestion
+from tertulia.platforms.definition import (
+    BuildContext,
+    PlatformDefinition,
+    SetupQuestion,
+    check_address,
+)
 from tertulia.platforms.settings import PlatformSettings
 
 
@@ -48,6 +53,7 @@ def build(context: BuildContext) -> Adapter:
     from tertulia.platforms.whatsapp.adapter import WhatsAppAdapter
 
     settings: WhatsAppSettings = context.settings
+    check_address(context, "base_url")
     if not settings.phone_number_id:
         raise ConfigError(
             f"{context.section} has no phone_number_id.",
