@@ -89,6 +89,20 @@ def test_only_the_mail_that_was_not_stored_is_read_again(mail: MailServers) -> N
     assert handed == ["m0", "m1", "m1", "m2"]
 
 
+def test_quoted_mails_are_stored_up_to_a_limit(mail: MailServers) -> None:
+    quote = "On Monday, Agent wrote:\n" + "> what was said before\n" * 8_000
+
+    async def act(listener: Listener, address: str) -> None:
+        first = await asyncio.to_thread(mail.write, address, "one")
+        await asyncio.to_thread(lambda: mail.write(address, f"two\n\n{quote}", replies_to=first))
+        await listener.until(lambda: len(listener.messages) == 2)
+
+    message = listen(mail, act).messages[1]
+    (quoted,) = message.media
+    assert message.text == "two"
+    assert len(quoted.hidden_text or "") == 100_000
+
+
 def test_cursor_knows_the_time_of_the_last_mail(mail: MailServers) -> None:
     """If the server numbers the folder anew, older mails are not handed over again."""
     moment = int(time.time()) + HOUR

@@ -187,3 +187,15 @@ def test_any_from_has_one_author_or_none(sender: str) -> None:
         return
     assert normal_address(header.sender) == header.sender
     assert header.sender.partition("@")[0] in sender.lower()
+
+
+def test_id_that_is_too_long_is_no_reference() -> None:
+    head = f"From: a@example.com\r\nReferences: <{'x' * 300}@y> <short@y>\r\n\r\n"
+    header = read_header(parse_header(head.encode()), frozenset())
+    assert header.references == ("<short@y>",)
+
+
+def test_id_of_a_mail_that_is_too_long_is_replaced() -> None:
+    head = f"From: a@example.com\r\nMessage-ID: <{'x' * 300}@y>\r\n\r\n"
+    header = read_header(parse_header(head.encode()), frozenset())
+    assert header.message_id.endswith("@without-id.invalid>")

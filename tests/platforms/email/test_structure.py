@@ -134,3 +134,9 @@ def test_flowed_text_has_one_line_for_each_paragraph() -> None:
     assert unwrap_flowed("one \ntwo\nthree\n-- \nAna") == "one two\nthree\n-- \nAna"
     part = MailPart(section="1", type="text/plain", is_flowed=True)
     assert decode_text(part, b"one \r\ntwo\r\n") == "one two\n"
+
+
+def test_mail_of_thousands_of_parts_is_cut() -> None:
+    leaf = ["image", "png", None, None, None, "base64", "10", None, None]
+    structure = read_structure([*([leaf] * 3000), "mixed"])
+    assert len(structure.files) == 200
