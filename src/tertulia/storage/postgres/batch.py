@@ -83,7 +83,12 @@ class Batch:
         """
         commands, self._commands = self._commands, []
         try:
-            results = self._exchange(commands) if self.has_pipeline else self._run_in_turn(commands)
+            if len(commands) == 1 and commands[0].key in self._names:
+                results = self._exchange_one(commands[0])
+            elif self.has_pipeline:
+                results = self._exchange(commands)
+            else:
+                results = self._run_in_turn(commands)
         except BaseException:
             self._pgconn.finish()
             raise
@@ -104,6 +109,30 @@ class Batch:
             return []
         self._types.set_pgresult(result)
         return self._types.load_rows(0, count, tuple)
+
+    def _exchange_one(self, command: _Command) -> list[PGresult]:
+        """Run one prepared statement, which is a transaction of its own without a pipeline too.
+
+        A pipeline takes twice as many calls of libpq, and at each of them another thread may take
+        the interpreter.
+        """
+        pgconn, wait = self._pgconn, self._wait
+        pgconn.send_query_prepared(self._names[command.key], command.values, command.formats)
+        results: list[PGresult] = []
+        is_unsent = pgconn.flush()
+        while True:
+            while pgconn.is_busy():
+                wait(is_unsent)
+                pgconn.consume_input()
+                if is_unsent:
+                    is_unsent = pgconn.flush()
+            result = pgconn.get_result()
+            if result is not None:
+                results.append(result)
+            elif results:
+                return results
+            else:
+                raise psycopg.OperationalError(pgconn.get_error_message(self._encoding))
 
     def _exchange(self, commands: Sequence[_Command]) -> list[PGresult]:
         pgconn = self._pgconn

@@ -94,6 +94,8 @@ _TERMINATE_STALLED = f"""select pg_terminate_backend(pid) from pg_stat_activity
 # prepared once for each combination of sizes.
 _TYPES = AdaptersMap(psycopg.adapters)
 _TYPES.register_dumper(int, Int8Dumper)
+# The parameter of a statement that takes the lock of its lane itself (`part_takes_lane`).
+_LANE = "lane"
 # A marker in statements that read a session. Work in the session's lane locks the row with it, so
 # that this work and work outside of the lane (a reset, for example) wait for each other.
 _ROW_LOCK = b"/* row lock */"
@@ -208,6 +210,7 @@ class PostgresDatabase(DatabaseHandle):
         self._limits = ", ".join(limits)
         # Statements that are sent at once leave no transaction idle.
         self._attempt_limits = ", ".join(limits[1:])
+        self._lane_params = {"lock_timeout": _lock_timeout(idle_seconds), "is_safe": safe}
         # When space was looked for, of which size, and whether there is enough.
         self._space = -_SPACE_SECONDS, 0, True
         self._listener = Listener(dsn, self._notifier)
@@ -453,20 +456,19 @@ class PostgresDatabase(DatabaseHandle):
     def _attempt(
         self, connection: BatchConnection, steps: Sequence[Step], lanes: Sequence[str]
     ) -> list[list[Row]] | None:
-        batch, queries = connection.batch, self._queries
-        # Without a pipeline each statement would be a transaction, and the locks would not last.
-        if not batch.has_pipeline:
-            return None
+        batch = connection.batch
         numbers = sorted({*map(_lock_id, lanes)})
+        first = self._queries[steps[0][0]]
+        takes_lane = len(steps) == len(numbers) == 1 and _LANE in first.names
+        # Without a pipeline each statement would be a transaction, and the locks would not last.
+        if not takes_lane and not batch.has_pipeline:
+            return None
         try:
-            if len(steps) > 1:
-                batch.put(_BEGIN_LANE)
-            batch.put(_locking_query(self._attempt_limits, (False,) * len(numbers)), numbers)
-            for name, params in steps:
-                query = queries[name]
-                batch.put(query, [params[parameter] for parameter in query.names])
-            if len(steps) > 1:
-                batch.put(_COMMIT)
+            if takes_lane:
+                params = {**steps[0][1], **self._lane_params, _LANE: numbers[0]}
+                batch.put(first, [params[parameter] for parameter in first.names])
+            else:
+                self._put_steps(batch, steps, numbers)
             results = batch.run()
         except FOREIGN as problem:
             if isinstance(problem, psycopg.Error) and _is_lost(connection, problem):
@@ -478,8 +480,20 @@ class PostgresDatabase(DatabaseHandle):
         except BaseException:
             connection.close()
             raise
-        first = 2 if len(steps) > 1 else 1
-        return [batch.rows(result) for result in results[first : first + len(steps)]]
+        if len(steps) > 1:
+            results.pop()  # of the commit
+        return [batch.rows(result) for result in results[-len(steps) :]]
+
+    def _put_steps(self, batch: Batch, steps: Sequence[Step], numbers: Sequence[int]) -> None:
+        """Put statements into a batch, after the locks of their lanes."""
+        if len(steps) > 1:
+            batch.put(_BEGIN_LANE)
+        batch.put(_locking_query(self._attempt_limits, (False,) * len(numbers)), numbers)
+        for name, params in steps:
+            query = self._queries[name]
+            batch.put(query, [params[parameter] for parameter in query.names])
+        if len(steps) > 1:
+            batch.put(_COMMIT)
 
     def _begin(self, batch: Batch, locks: Locks, *, is_in_lane: bool) -> PostgresTransaction:
         """Begin a transaction."""
@@ -614,11 +628,19 @@ def _limits(safe: bool, idle_seconds: float) -> list[str]:
     of that time looks for stalled transactions.
     """
     idle = max(1, round(idle_seconds * 1000))
-    limits = {"idle_in_transaction_session_timeout": idle, "lock_timeout": max(1, idle // 4)}
+    limits = {
+        "idle_in_transaction_session_timeout": idle,
+        "lock_timeout": _lock_timeout(idle_seconds),
+    }
     settings = [f"set_config('{name}', '{value}', true)" for name, value in limits.items()]
     if not safe:
         settings.append("set_config('synchronous_commit', 'off', true)")
     return settings
+
+
+def _lock_timeout(idle_seconds: float) -> str:
+    """Return the milliseconds for which a write waits for a lock."""
+    return f"{max(1, round(idle_seconds * 250))}"
 
 
 @cache

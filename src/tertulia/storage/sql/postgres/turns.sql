@@ -1,14 +1,23 @@
 -- The short way into a turn and out of it (records/turns/fast_path.py): one statement that changes
--- everything, or nothing. Its transaction has locked the lanes. It must be read committed: in any
--- other isolation level the statement would not see what was committed before it had the lock.
+-- everything, or nothing. It must be read committed: in any other isolation level it would not see the
+-- newest row of its session.
 
 -- name: part_is_read_committed
 current_setting('transaction_isolation') = 'read committed'
 
+-- name: part_takes_lane
+-- The lock of the lane, if it is free; if not, the general path waits for it. The session's row is read
+-- again when it is updated, so its newest version decides. The other tables are read as they were when
+-- the statement began: to come before a transaction that ends just then is as right as to come after
+-- it. A message id that it has stored is found by the unique index. (decision 0058)
+case when pg_try_advisory_xact_lock(:lane) then set_config('lock_timeout', :lock_timeout, true) <> ''
+    and case when :is_safe then true else set_config('synchronous_commit', 'off', true) <> '' end
+    else false end
+
 -- name: turn_enter
 with entered as (
     update sessions set {part_begin_turn}
-    where {part_can_enter} and {part_is_read_committed}
+    where {part_can_enter} and {part_is_read_committed} and {part_takes_lane}
     returning {part_session}, sessions.indexed_seq
 ), message as (
     insert into messages (place, turn, role, author, at, body)
@@ -101,7 +110,7 @@ ledger as (
 -- that is delivered or settles a message has a statement of its own.
 with answered as (
     update sessions set {part_answer_columns}
-    {part_answer_where} {part_answered}
+    {part_answer_where} and {part_takes_lane} {part_answered}
 ), {part_answer_rows}
 select last_seq from answered
 
@@ -109,7 +118,7 @@ select last_seq from answered
 with answered as (
     update sessions set {part_answer_columns},
     {part_add_usage}
-    {part_answer_where} {part_answered}
+    {part_answer_where} and {part_takes_lane} {part_answered}
 ), {part_answer_usage}, {part_answer_rows}
 select last_seq from answered
 
