@@ -1,4 +1,4 @@
-"""Which sessions are read: a turn reads its own, a list those that it shows."""
+"""Which rows are read: a turn reads its own, a list those that it shows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 import tertulia
-from tertulia import Settings, Source
+from tertulia import Settings, Source, Usage
 from tertulia.storage import statements
 from tests.records.store_inspection import without_index
 from tests.servers.postgres import Server
@@ -18,6 +18,7 @@ PEOPLE = [Source("telegram", f"p{number}", user_id=f"p{number}") for number in r
 TURNS = 4
 SESSION_READS = """select sum(coalesce(idx_tup_read, 0)) from pg_stat_user_indexes
     where relname = 'sessions'"""
+ROWS_OF_WHOLE_TABLE = """select seq_tup_read from pg_stat_user_tables where relname = 'inbox'"""
 OTHER_CLIENTS = """select count(*) from pg_stat_activity where datname = current_database()
     and pid <> pg_backend_pid() and backend_type = 'client backend'"""
 MANY_SESSIONS = """insert into sessions
@@ -47,6 +48,28 @@ def test_turn_in_a_new_store_reads_no_session_of_others(postgres: Server) -> Non
     postgres.drop(address)
     assert row is not None
     # Entering and answering look up the session once each, and may meet a few of its old versions.
+    assert row[0] < TURNS * len(PEOPLE) * 10
+
+
+def test_answer_to_a_queued_message_reads_no_message_of_others(postgres: Server) -> None:
+    """The statement is planned while there are few messages, and kept when there are many."""
+    address = postgres.database(postgres.template)
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("alter table inbox set (autovacuum_enabled = false)")
+        with without_index(tertulia.open(address, settings=Settings(zone="UTC"))) as store:
+            for number in range(TURNS):
+                for person in PEOPLE:
+                    store.inbox.put(person, "hello", message_id=number)
+                    (item,) = store.inbox.claim(1)
+                    with store.turn_control(
+                        item.source, item.text, message_id=item.message_id, inbox_item=item
+                    ) as turn:
+                        turn.add_assistant("hi", usage=Usage(1, 1, model="m"))
+        while connection.execute(OTHER_CLIENTS).fetchone() != (0,):
+            pass
+        row = connection.execute(ROWS_OF_WHOLE_TABLE).fetchone()
+    postgres.drop(address)
+    assert row is not None
     assert row[0] < TURNS * len(PEOPLE) * 10
 
 

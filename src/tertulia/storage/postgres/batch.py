@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import select
+import threading
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -113,26 +114,18 @@ class Batch:
     def _exchange_one(self, command: _Command) -> list[PGresult]:
         """Run one prepared statement, which is a transaction of its own without a pipeline too.
 
-        A pipeline takes twice as many calls of libpq, and at each of them another thread may take
-        the interpreter.
+        At each call of libpq another thread may take the interpreter, so there is only one. The
+        main thread needs more: an interrupt from the keyboard ends its wait.
         """
-        pgconn, wait = self._pgconn, self._wait
-        pgconn.send_query_prepared(self._names[command.key], command.values, command.formats)
-        results: list[PGresult] = []
-        is_unsent = pgconn.flush()
-        while True:
-            while pgconn.is_busy():
-                wait(is_unsent)
-                pgconn.consume_input()
-                if is_unsent:
-                    is_unsent = pgconn.flush()
-            result = pgconn.get_result()
-            if result is not None:
-                results.append(result)
-            elif results:
-                return results
-            else:
-                raise psycopg.OperationalError(pgconn.get_error_message(self._encoding))
+        pgconn, name = self._pgconn, self._names[command.key]
+        if threading.get_ident() != threading.main_thread().ident:
+            results = [pgconn.exec_prepared(name, command.values, command.formats)]
+        else:
+            pgconn.send_query_prepared(name, command.values, command.formats)
+            results = self._receive(None)
+        if pgconn.status == pq.ConnStatus.BAD:
+            raise psycopg.OperationalError(pgconn.get_error_message(self._encoding))
+        return results
 
     def _exchange(self, commands: Sequence[_Command]) -> list[PGresult]:
         pgconn = self._pgconn
@@ -150,7 +143,7 @@ class Batch:
                 self._names[key] = name
             pgconn.send_query_prepared(name, values, formats)
         pgconn.pipeline_sync()
-        results = self._receive()
+        results = self._receive(_END)
         pgconn.exit_pipeline_mode()
         if not prepared:
             return results
@@ -172,8 +165,11 @@ class Batch:
         self._names_made += 1
         return self._prefix + b"%d" % self._names_made
 
-    def _receive(self) -> list[PGresult]:
-        """Send what was not sent yet, and return all results up to the end of the pipeline."""
+    def _receive(self, end: pq.ExecStatus | None) -> list[PGresult]:
+        """Send what was not sent yet, and return all results.
+
+        In a pipeline they end with `end`; the results of a statement outside of one with None.
+        """
         pgconn, wait = self._pgconn, self._wait
         results: list[PGresult] = []
         is_unsent = pgconn.flush()
@@ -187,8 +183,10 @@ class Batch:
             if result is None:
                 if pgconn.status == pq.ConnStatus.BAD:
                     raise psycopg.OperationalError(pgconn.get_error_message(self._encoding))
+                if end is None:
+                    return results
                 continue
-            if result.status == _END:
+            if result.status == end:
                 return results
             results.append(result)
 

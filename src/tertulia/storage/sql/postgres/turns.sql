@@ -78,12 +78,15 @@ delivered as (
     from answered, item where inbox.id = item.id
     returning item.key
 ), promoted as (
-    update inbox set is_next = 1 from settled
-    where inbox.id = (
-        select min(waiting.id) from inbox as waiting
-        where waiting.key = settled.key and waiting.state = 'waiting'
+    -- The row is looked up by an id that is known before: a join with `settled` read the whole inbox,
+    -- if the server had planned it while there were few messages.
+    update inbox set is_next = 1
+    where id = (
+        select (
+            select min(waiting.id) from inbox as waiting
+            where waiting.key = settled.key and waiting.state = 'waiting'
+        ) from settled
     )
-    returning inbox.id
 )
 
 -- name: part_answer_usage
