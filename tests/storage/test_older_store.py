@@ -124,3 +124,22 @@ def test_queues_go_on_after_their_indexes_were_merged(
         assert sorted(each.delivery for each in claimed) == ["paused", "waiting"]
         assert [item.text for item in store.inbox.claim()] == ["hello"]
         assert store.check() == []
+
+
+def test_messages_are_read_and_found_after_two_columns_were_dropped(
+    empty: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_before(empty, "0042", monkeypatch) as old:
+        old._indexer.stop()
+        with old.turn(ANA, "the harbour", message_id="1") as turn:
+            turn.add_assistant("the lighthouse")
+    with tertulia.open(empty, settings=FAST) as store:
+        with store.turn(ANA, "the bridge", message_id="2") as turn:
+            texts = [message["content"] for message in turn.history()]
+            turn.add_assistant("the tower")
+        assert texts == ["the harbour", "the lighthouse", "the bridge"]
+        store.settle()
+        assert [len(store.search(word).items) for word in ("harbour", "lighthouse", "tower")] == [
+            1
+        ] * 3
+        assert store.check() == []

@@ -59,6 +59,31 @@ def test_connection_goes_back_to_the_pool_at_times(
     assert sizes == [1, 1, 0, 1]
 
 
+def test_the_connection_that_was_used_last_is_lent_first(connections: Connections) -> None:
+    taken = [connections.take() for _ in range(MOST)]
+    for connection in taken:
+        connections.put_back(connection)
+    used = set()
+    for _ in range(3 * MOST):
+        with connections.borrowed() as connection:
+            used.add(connection)
+    assert used == {taken[-1]}
+
+
+def test_connections_that_nobody_needs_go_back_to_the_pool(
+    connections: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_UNUSED_SECONDS", 0.0)
+    monkeypatch.setattr(module, "_LOOK_EVERY", 1)
+    taken = [connections.take() for _ in range(MOST)]
+    for connection in taken:
+        connections.put_back(connection)
+    for _ in range(MOST):
+        with connections.borrowed():
+            pass
+    assert len(connections._ready) == module._KEPT
+
+
 def test_waiting_caller_gets_the_connection_that_is_put_back(
     connections: Connections, monkeypatch: pytest.MonkeyPatch
 ) -> None:

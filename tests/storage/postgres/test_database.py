@@ -268,3 +268,54 @@ def _is_back(store: Store) -> bool:
     except StoreUnavailable:
         return False
     return True
+
+
+NOTE_SETTINGS = """
+create table noted (at bigint generated always as identity, wanted text, value text);
+create function note_settings() returns trigger language plpgsql as $$
+begin
+    insert into noted (wanted, value)
+    select name, current_setting(name) from unnest(
+        array['jit', 'lock_timeout', 'synchronous_commit', 'transaction_isolation']
+    ) as name;
+    return null;
+end $$;
+create trigger note_settings after insert on turns execute function note_settings();
+create trigger note_settings after update on outbox execute function note_settings();
+"""
+
+
+class TestSettingsOfTransactions:
+    @pytest.mark.parametrize("durability", ["safe", "fast"])
+    def test_turn_that_enters_in_one_statement_has_its_limits(
+        self, address: str, durability: str
+    ) -> None:
+        with opened(address, durability=durability) as store:
+            for number in range(6):  # the first enters by the general path, the last is prepared
+                if number == 1:
+                    _execute(address, NOTE_SETTINGS)
+                with store.turn(ANNA, "hello", message_id=str(number)) as turn:
+                    turn.add_assistant("hi")
+        assert _noted(address, "lock_timeout") == {"15s"}
+        assert _noted(address, "transaction_isolation") == {"read committed"}
+        wanted = {"safe": {"on"}, "fast": {"off"}}
+        assert _noted(address, "synchronous_commit") == wanted[durability]
+
+    def test_claim_is_not_compiled(self, address: str) -> None:
+        """The server expects it to read so many rows that it would compile it at each call."""
+        with opened(address) as store:
+            _execute(address, NOTE_SETTINGS)
+            store.outbox.put("hello", "telegram:1")
+            assert len(store.outbox.claim(5, accounts={("telegram", None): 5})) == 1
+        assert _noted(address, "jit") == {"off"}
+
+
+def _execute(address: str, script: str) -> None:
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute(script.encode())
+
+
+def _noted(address: str, name: str) -> set[str]:
+    with psycopg.connect(address) as connection:
+        rows = connection.execute("select value from noted where wanted = %s", (name,))
+        return {value for (value,) in rows}

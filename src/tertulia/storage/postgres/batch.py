@@ -201,9 +201,10 @@ class Batch:
 
 
 class BatchConnection(psycopg.Connection[Row]):
-    """A connection with its batch of statements, and how often it was lent."""
+    """A connection with its batch of statements, how often it was lent, and when it came back."""
 
     uses = 0
+    used_at = 0.0
 
     @cached_property
     def batch(self) -> Batch:

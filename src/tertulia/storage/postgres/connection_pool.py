@@ -1,9 +1,10 @@
 """The connections of a store: psycopg's pool, with a few ready ones in front of it.
 
 To take a connection out of the pool and to put it back took a sixth of the processor time of a
-turn. So a few of them are not put back, and the next caller takes one from a list. Everything else
-is the pool's: opening, replacing lost ones, callers that wait, closing those that nobody needs
-(decision 0056).
+turn. So they are not put back, and the next caller takes the one that was used last: its process of
+the server has planned the statements. Those that were not needed for some seconds go back to the
+pool. Everything else is the pool's: opening, replacing lost ones, callers that wait, closing those
+that nobody needs (decision 0056).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from psycopg.pq import TransactionStatus
@@ -19,7 +20,9 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from tertulia.storage.postgres.batch import BatchConnection
 
-_READY_LIMIT: Final = 4
+_KEPT: Final = 4  # connections that are ready, however long they were not needed
+_UNUSED_SECONDS: Final = 5.0
+_LOOK_EVERY: Final = 64  # uses of a connection
 _POOL_SECONDS: Final = 2.0  # the pool is asked for a connection for so long, then asked again
 # After so many uses a connection goes back to the pool, which replaces it if it is an hour old.
 _USES: Final = 1_000
@@ -63,20 +66,29 @@ class Connections:
     def put_back(self, connection: BatchConnection) -> None:
         """Take back a connection, which is outside of a transaction unless it was lost."""
         connection.uses += 1
-        if (
-            len(self._ready) < _READY_LIMIT
-            and connection.uses % _USES
-            and connection.pgconn.transaction_status == _IDLE
-        ):
-            self._ready.append(connection)
-            # Whoever waits has counted itself before it looked for a ready connection. Either it
-            # has seen this one, or it is counted here and gets one from the pool.
-            if not self._waiting:
-                return
-            try:
-                connection = self._ready.pop()
-            except IndexError:
-                return
+        if connection.uses % _USES == 0 or connection.pgconn.transaction_status != _IDLE:
+            self._pool.putconn(connection)
+            return
+        connection.used_at = time.monotonic()
+        self._ready.append(connection)
+        # Whoever waits has counted itself before it looked for a ready connection. Either it has
+        # seen this one, or it is counted here and gets one from the pool.
+        if self._waiting:
+            self._give_back(-1)
+        elif connection.uses % _LOOK_EVERY == 0 and len(self._ready) > _KEPT:
+            self._give_back_unused(connection.used_at - _UNUSED_SECONDS)
+
+    def _give_back_unused(self, since: float) -> None:
+        with suppress(IndexError):  # another thread has taken the last one
+            if self._ready[0].used_at < since:
+                self._give_back(0)
+
+    def _give_back(self, place: int) -> None:
+        """Give the ready connection at a place of the list back to the pool."""
+        try:
+            connection = self._ready.pop(place)
+        except IndexError:  # another thread has taken it
+            return
         self._pool.putconn(connection)
 
     @contextmanager

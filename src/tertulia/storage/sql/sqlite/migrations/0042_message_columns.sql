@@ -1,0 +1,1 @@
+-- Nothing changes here: in SQLite these columns are computed only when somebody reads them.
