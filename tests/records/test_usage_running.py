@@ -231,6 +231,26 @@ def test_groupings_of_one_period_come_from_two_reads(store: Store, clock: FakeCl
     ]
 
 
+def test_sum_without_limits_reads_the_newest_totals_only(store: Store, clock: FakeClock) -> None:
+    for hours in range(3):  # the second is late: it counts in the totals after it too
+        when = FakeClock(clock.now() - timedelta(hours=5) * (hours == 1))
+        enter(store, clock if hours != 1 else when, Call(0, SOURCES[0], Usage(1, model="m")))
+        clock.forward(hours=2)
+        store.settle()
+
+    def read(tx: Transaction) -> tuple[list[str], dict[Dimensions, dict[Key, Row]]]:
+        counted: Any = CountedReads(tx)
+        period = Period.between(None, None)
+        groups = read_groups(counted, [("person",)], period, zone=ZoneInfo(ZONE))
+        return counted.names, groups
+
+    names, groups = store.context.db.read(read)
+    assert names == ["usage_recent", "usage_newest_of"]
+    assert {key: row[0] for key, row in groups["person",].items()} == {("telegram:1",): 3}
+    assert count_rows(store, "usage_newest") == 5, "all, model, platform, person, detail"
+    assert store.check() == []
+
+
 def test_nothing_is_lost_while_others_roll_up(where: str, clock: FakeClock) -> None:
     """Some enter calls of a past quarter, whose rows others take away at the same moment."""
     with without_index(open_store(where, clock)) as one, open_store(where, clock) as two:
@@ -262,6 +282,7 @@ PEOPLE = "group_id in (select id from usage_groups where kind = 'person')"
     [
         ("true", "the sums of usage differ"),
         (PEOPLE, "the running totals of usage differ"),
+        (PEOPLE, "the newest totals of usage differ"),
     ],
 )
 def test_check_reports_wrong_totals(

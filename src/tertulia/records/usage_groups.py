@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Final, Literal, NamedTuple
 
 from tertulia.records.usage_running import (
-    FIRST_QUARTER,
+    LAST_QUARTER,
     QUARTER_HOUR,
     GroupUsage,
     Kind,
@@ -30,7 +30,7 @@ Dimension = Literal["day", "model", "platform", "person", "session"]
 Dimensions = tuple[Dimension, ...]
 Key = tuple[str, ...]
 _BY_SESSION: Final[Dimensions] = ("session",)
-_FOREVER: Final = -FIRST_QUARTER * QUARTER_HOUR  # in microseconds
+_FOREVER: Final = LAST_QUARTER * QUARTER_HOUR  # in microseconds
 # In a longer period, the days for which there are totals are looked up first.
 _MANY_QUARTERS: Final = 400 * 24 * 4
 

@@ -24,6 +24,7 @@ from tertulia.storage.rows import from_micros, to_micros
 
 QUARTER_HOUR: Final = 900_000_000
 FIRST_QUARTER: Final = -(2**32)  # before every call, by some 120,000 years
+LAST_QUARTER: Final = -FIRST_QUARTER
 
 Kind = Literal["all", "model", "platform", "person", "detail"]
 
@@ -102,6 +103,7 @@ def _move(tx: Transaction, params: dict[str, int]) -> None:
         tx.many("usage_running_add", changes)
         if quarter < last:  # there are later totals
             tx.many("usage_running_shift", changes)
+        tx.many("usage_newest_put", [group._asdict() for group in totals])
 
 
 def _add_up(rows: Iterable[Row]) -> dict[Group, Row]:
@@ -130,8 +132,7 @@ def read_usage(
     """
     usage: dict[Kind, list[GroupUsage]] = {kind: [] for kind in limits}
     totals: dict[tuple[Kind, str, str, str], dict[int, Row]] = {}
-    params = {"limits": to_json(_totals_needed(limits)), "person": person}
-    for kind, platform, name, model, quarter, *total in tx.all("usage_running_at", params):
+    for kind, platform, name, model, quarter, *total in _read_totals(tx, limits, person):
         totals.setdefault((kind, platform, name, model), {})[quarter] = tuple(total)
     for (kind, platform, name, model), by_quarter in totals.items():
         for start, stop in pairwise(limits[kind]):
@@ -140,6 +141,26 @@ def read_usage(
                 counts = _counts(before, after)
                 usage[kind].append(GroupUsage(start, platform, name, model, counts))
     return usage
+
+
+def _read_totals(
+    tx: Transaction, limits: Mapping[Kind, Sequence[int]], person: str | None
+) -> list[Row]:
+    """Return the total of each group before each limit of its kind."""
+    needed = _totals_needed(limits)
+    # Of the time up to now there is one total of each group, and these lie side by side.
+    newest = [kind for kind, quarters in needed.items() if quarters == [LAST_QUARTER]]
+    rows = [
+        row
+        for kind in newest
+        for row in tx.all(
+            "usage_newest_of", {"kind": kind, "quarter": LAST_QUARTER, "person": person}
+        )
+    ]
+    others = {kind: quarters for kind, quarters in needed.items() if kind not in newest}
+    if others:
+        rows += tx.all("usage_running_at", {"limits": to_json(others), "person": person})
+    return rows
 
 
 def _totals_needed(limits: Mapping[Kind, Sequence[int]]) -> dict[Kind, list[int]]:

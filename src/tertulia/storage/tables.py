@@ -32,6 +32,7 @@ NOT_COPIED = {
     "usage_sums": "the ledger is added up again",
     "usage_groups": "the ledger is added up again",
     "usage_running": "the ledger is added up again",
+    "usage_newest": "the ledger is added up again",
     "connections": "the state of running processes",
     "browsers": "people sign in again",
     "nodes": "the state of running processes",
@@ -337,8 +338,9 @@ def finish_copy(tx: Transaction) -> None:
     """
     tx.one("copy_continue_numbers")
     for statement in (
-        *("usage_sums_delete", "usage_running_delete", "usage_groups_delete"),
-        *("usage_sums_fill", "usage_groups_fill", "usage_running_fill", "usage_sums_delete"),
+        *("usage_sums_delete", "usage_newest_delete", "usage_running_delete"),
+        *("usage_groups_delete", "usage_sums_fill", "usage_groups_fill", "usage_running_fill"),
+        *("usage_newest_fill", "usage_sums_delete"),
     ):
         tx.run(statement)
     tx.run("unindexed_put_all")

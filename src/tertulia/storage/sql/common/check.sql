@@ -66,6 +66,15 @@ select quarter from (
 ) calls
 group by quarter having sum(calls) <> 0 or sum(input) <> 0 or sum(output) <> 0
 
+-- name: check_the_newest_totals_of_usage_differ_from_the_running_totals
+select usage_running.group_id from usage_running left join usage_newest
+    on usage_newest.group_id = usage_running.group_id
+    and usage_newest.quarter = usage_running.quarter and usage_newest.calls = usage_running.calls
+    and usage_newest.input = usage_running.input and usage_newest.output = usage_running.output
+where usage_newest.group_id is null and usage_running.quarter = (
+    select max(quarter) from usage_running newest where newest.group_id = usage_running.group_id
+)
+
 -- name: check_the_running_totals_of_usage_differ_by_group
 select kind from usage_groups join usage_running on group_id = id
 where quarter = (select max(quarter) from usage_running where group_id = id)

@@ -170,6 +170,42 @@ update usage_running set
     actual = actual + cast(:actual as bigint)
 where group_id = (select id from usage_groups where {part_usage_group}) and quarter > :quarter
 
+-- name: usage_newest_put
+-- The newest total of a group, after another one was added or all were changed.
+insert into usage_newest (group_id, quarter, calls, input, output, cache_read, cache_write, reasoning, cost,
+    priced, unknown, estimated, actual)
+select group_id, quarter, calls, input, output, cache_read, cache_write, reasoning, cost, priced, unknown, estimated, actual
+from usage_running
+where group_id = (select id from usage_groups where {part_usage_group})
+order by quarter desc limit 1
+on conflict (group_id) do update set
+    quarter = excluded.quarter,
+    calls = excluded.calls,
+    input = excluded.input,
+    output = excluded.output,
+    cache_read = excluded.cache_read,
+    cache_write = excluded.cache_write,
+    reasoning = excluded.reasoning,
+    cost = excluded.cost,
+    priced = excluded.priced,
+    unknown = excluded.unknown,
+    estimated = excluded.estimated,
+    actual = excluded.actual
+
+-- name: usage_newest_fill
+insert into usage_newest
+select * from usage_running where quarter = (
+    select max(quarter) from usage_running newest where newest.group_id = usage_running.group_id
+)
+
+-- name: usage_newest_delete
+delete from usage_newest
+
+-- name: usage_newest_of
+select {part_running_columns}, cast(:quarter as bigint), calls, input, output, cache_read, cache_write, reasoning, cost, priced, unknown, estimated, actual
+from usage_groups join usage_newest on usage_newest.group_id = usage_groups.id
+where kind = :kind and (cast(:person as text) is null or name = :person)
+
 -- name: usage_running_span
 -- Two subqueries: each looks at one end of the index, where min and max together would read it all.
 select

@@ -64,7 +64,8 @@ lock table sessions in access exclusive mode
 -- name: lock_other_tables
 lock table
     installation, people, links, codes, wrong_codes, messages, blobs, message_blobs,
-    revisions, borrowings, turns, events, usage, usage_sums, usage_groups, usage_running, spending, inbox, outbox, flushes, newcomers,
+    revisions, borrowings, turns, events, usage, usage_sums, usage_groups, usage_running,
+    usage_newest, spending, inbox, outbox, flushes, newcomers,
     schedules, occurrences, processes, listeners, connections, bot_messages, pending_media,
     memories, memories_off, deleted_messages, approvals, approval_grants, mcp_pins,
     chat_chains, person_ids, agent_choices, session_agents, prompt_texts, people_events

@@ -1,1 +1,0 @@
--- Nothing changes here: in SQLite these columns are computed only when somebody reads them.
