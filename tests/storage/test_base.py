@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tertulia.storage import base
-from tertulia.storage.postgres.database import PostgresDatabase, PostgresTransaction
+from tertulia.storage.postgres.database import PostgresDatabase
+from tertulia.storage.postgres.transaction import PostgresTransaction
 from tertulia.storage.sqlite.database import SqliteDatabase, SqliteTransaction
 
 

@@ -110,7 +110,7 @@ class Database(Protocol):
 
         A single statement must see to it that it changes nothing unless the transaction is read
         committed, as `write` in a lane is: it gets the isolation level that the server has as its
-        default.
+        default. If it has a parameter `lane`, it takes the lock of its only lane itself.
         """
 
     def read(self, work: Callable[[Transaction], T]) -> T: ...

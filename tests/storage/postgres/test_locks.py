@@ -11,13 +11,14 @@ from psycopg import errors
 from tertulia import Source, Store
 from tertulia.records import cross_posts
 from tertulia.storage.base import Transaction
-from tertulia.storage.postgres.database import PostgresDatabase, _lock_id
+from tertulia.storage.postgres.database import PostgresDatabase
+from tertulia.storage.postgres.transaction import lock_id
 from tertulia.testing.fixtures import run_in_threads, texts
 from tests.storage.postgres.server_stores import opened
 
 ANA, BEN = (Source("telegram", name, user_id=name) for name in ("ana", "ben"))
 # Names in the order of their locks.
-FIRST, SECOND = sorted(("one", "two"), key=_lock_id)
+FIRST, SECOND = sorted(("one", "two"), key=lock_id)
 
 
 @pytest.fixture

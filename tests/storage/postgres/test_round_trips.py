@@ -124,8 +124,23 @@ def test_what_a_gateway_reads_for_a_turn_takes_few_round_trips(postgres: Server)
             roles, _ = line.count(partial(store.people.role_and_links, ANA))
             memories, _ = line.count(partial(store.memories.shown, turn.session.id))
             transcript = store.transcript(turn.session.id)
-            # All that is read, and the end of the transaction.
             local, _ = line.count(partial(transcript.history, timestamps="local"))
             plain, _ = line.count(transcript.history)
             short, _ = line.count(partial(transcript.history, max_tokens=8000))
-        assert (roles, memories, local, plain, short) == (1, 1, 2, 2, 2)
+        assert (roles, memories, local, plain, short) == (1, 1, 1, 1, 1)
+
+
+def test_history_that_needs_more_is_read_again_in_a_transaction_that_goes_on(
+    postgres: Server,
+) -> None:
+    with counted_store(postgres) as line:
+        store = line.store
+        for number in range(REPEATED):
+            text = f"filler {number} " * 5_000  # stored apart from its message
+            with store.turn(ANA, text, message_id=number) as turn:
+                turn.add_assistant("hi")
+            trips, messages = line.count(store.transcript(turn.session.id).history)
+        assert [message["content"] for message in messages[-2:]] == [text, "hi"]
+        assert trips > 2
+        (connection,) = store.context.db._connections._ready  # type: ignore[attr-defined]
+        assert connection.info.transaction_status == 0

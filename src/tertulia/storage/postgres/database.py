@@ -5,7 +5,8 @@ A statement whose result is not needed is sent together with the next query or w
 
 Statements that need nothing of each other's results (`attempt`) are sent together with the locks of
 their lanes, in one round trip. PostgreSQL takes everything up to the end of a pipeline as one
-transaction. One statement that only reads (`query`) needs no transaction around it.
+transaction. One statement that takes the lock of its lane itself (decision 0060), and one that only
+reads (`query`), need no transaction around them.
 
 Work that names its lane (a conversation, a chat) waits for other work of the same lane by an
 advisory lock on its name, so its statements see what was committed last (decision 0008). All other
@@ -18,12 +19,11 @@ began, and the database is asked for its status.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache, partial
 from typing import Any, TypeVar
@@ -32,13 +32,11 @@ import psycopg
 from psycopg import errors as pg_errors
 from psycopg.adapt import AdaptersMap
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.pq.abc import PGresult
 from psycopg.rows import tuple_row
 from psycopg.types.numeric import Int8Dumper
 from psycopg_pool import PoolTimeout
 
 from tertulia.core.backoff import JITTER
-from tertulia.core.text.search_terms import Phrase
 from tertulia.errors import ConfigError, IllegalMove, StoreError, StoreFull, StoreUnavailable
 from tertulia.storage import inspection, statements
 from tertulia.storage.base import Params, Progress, Row, StatementLost, Step, Transaction
@@ -48,7 +46,17 @@ from tertulia.storage.postgres.batch import Batch, BatchConnection
 from tertulia.storage.postgres.connection_pool import Connections, RunningCalls
 from tertulia.storage.postgres.errors import FOREIGN, translate_errors
 from tertulia.storage.postgres.notify import Listener, Sender
-from tertulia.storage.postgres.search import to_tsquery, to_tsvector
+from tertulia.storage.postgres.transaction import (
+    COMMIT,
+    NO_LOCKS,
+    NO_PARAMS,
+    Locks,
+    NeedsLocks,
+    PostgresTransaction,
+    ReadGoesOn,
+    ShortRead,
+    lock_id,
+)
 from tertulia.storage.statements import Query
 
 T = TypeVar("T")
@@ -63,17 +71,7 @@ _SORT_IN_FILE = "select count(distinct repeat(md5(n::text), 32)) from generate_s
 _SORTED_BYTES = 32 * 32  # in each row
 _BEGIN_READ = Query(b"begin isolation level repeatable read, read only")
 _GENERIC_PLANS = "set_config('plan_cache_mode', 'force_generic_plan', true)"
-_COMMIT = Query(b"commit")
 _ROLLBACK = Query(b"rollback")
-# By whether the lock is shared.
-_LOCK = {
-    False: Query(b"select pg_advisory_xact_lock($1)"),
-    True: Query(b"select pg_advisory_xact_lock_shared($1)"),
-}
-_TRY_LOCK = {
-    False: Query(b"select pg_try_advisory_xact_lock($1)"),
-    True: Query(b"select pg_try_advisory_xact_lock_shared($1)"),
-}
 _RETRYABLE = (
     pg_errors.SerializationFailure,
     pg_errors.DeadlockDetected,
@@ -81,10 +79,6 @@ _RETRYABLE = (
 )
 _DUPLICATE = (pg_errors.UniqueViolation, pg_errors.ExclusionViolation)
 _DUPLICATE_RETRIES = 5
-_NO_PARAMS: Params = {}
-# Advisory locks by their numbers: whether each is shared.
-Locks = Mapping[int, bool]
-_NO_LOCKS: Locks = {}
 _APPLICATION_NAME = "tertulia"
 _TERMINATE_STALLED = f"""select pg_terminate_backend(pid) from pg_stat_activity
     where datname = current_database() and usename = current_user
@@ -100,91 +94,6 @@ _LANE = "lane"
 # A marker in statements that read a session. Work in the session's lane locks the row with it, so
 # that this work and work outside of the lane (a reset, for example) wait for each other.
 _ROW_LOCK = b"/* row lock */"
-
-
-class PostgresTransaction:
-    """Statements by name on one connection, in the transaction that its batch has begun.
-
-    `id_at` is the number of the result with the id of the transaction, among those of its batch.
-    """
-
-    __slots__ = ("_batch", "_id_at", "_locks", "_queries", "id")
-
-    def __init__(
-        self,
-        batch: Batch,
-        queries: Mapping[str, Query],
-        locks: Locks = _NO_LOCKS,
-        *,
-        id_at: int | None = None,
-    ) -> None:
-        self._batch = batch
-        self._queries = queries
-        self._locks = dict(locks)
-        self._id_at = id_at
-        self.id: str | None = None  # None until the first result was received
-
-    def run(self, statement: str, params: Params = _NO_PARAMS) -> None:
-        query = self._queries[statement]
-        self._batch.put(query, [params[name] for name in query.names])
-
-    def changed(self, statement: str, params: Params = _NO_PARAMS) -> int:
-        self.run(statement, params)
-        return self.receive()[-1].command_tuples or 0
-
-    def one(self, statement: str, params: Params = _NO_PARAMS) -> Row | None:
-        rows = self.all(statement, params)
-        return rows[0] if rows else None
-
-    def all(self, statement: str, params: Params = _NO_PARAMS) -> list[Row]:
-        self.run(statement, params)
-        return self._batch.rows(self.receive()[-1])
-
-    def many(self, statement: str, rows: Iterable[Params | Row]) -> None:
-        query = self._queries[statement]
-        for row in rows:
-            values = [row[name] for name in query.names] if isinstance(row, Mapping) else row
-            self._batch.put(query, values)
-
-    def together(self, steps: Sequence[Step]) -> list[list[Row]]:
-        for step in steps:
-            self.run(*step)
-        return [self._batch.rows(result) for result in self.receive()[-len(steps) :]]
-
-    def lock(self, name: str, *, shared: bool = False) -> None:
-        """Lock a name; the locks of a transaction are waited for in the order of their numbers.
-
-        Two transactions that wait in the same order never wait for each other. A lock with a lower
-        number than one that is held is only tried; if another transaction has it, this one begins
-        again and takes all its locks at once.
-        """
-        number = _lock_id(name)
-        is_held_shared = self._locks.get(number)
-        if is_held_shared is not None and (shared or not is_held_shared):
-            return
-        wanted = {**self._locks, number: shared}
-        if is_held_shared is None and number == max(wanted):
-            self._batch.put(_LOCK[shared], [number])
-        else:
-            self._batch.put(_TRY_LOCK[shared], [number])
-            ((is_locked,),) = self._batch.rows(self.receive()[-1])
-            if not is_locked:
-                raise _NeedsLocks(wanted)
-        self._locks = wanted
-
-    def receive(self) -> list[PGresult]:
-        """Send everything that waits, and return the results."""
-        results = self._batch.run()
-        if self._id_at is not None:
-            ((self.id, *_),) = self._batch.rows(results[self._id_at])
-            self._id_at = None
-        return results
-
-    def search_entry(self, text: str) -> Any:
-        return to_tsvector(text)
-
-    def search_query(self, phrases: list[Phrase]) -> str:
-        return to_tsquery(phrases)
 
 
 class PostgresDatabase(DatabaseHandle):
@@ -283,7 +192,7 @@ class PostgresDatabase(DatabaseHandle):
         finally:
             self._calls.end()
 
-    def query(self, statement: str, params: Params = _NO_PARAMS) -> list[Row]:
+    def query(self, statement: str, params: Params = NO_PARAMS) -> list[Row]:
         self._begin_call()
         try:
             return self._read(partial(self._query_once, statement, params))
@@ -302,11 +211,11 @@ class PostgresDatabase(DatabaseHandle):
     def _write(self, work: Callable[[Transaction], T], lane: str | None) -> T:
         deadline = time.monotonic() + self._busy_seconds
         attempts = 0
-        locks = _NO_LOCKS if lane is None else {_lock_id(lane): False}
+        locks = NO_LOCKS if lane is None else {lock_id(lane): False}
         while True:
             try:
                 return self._write_once(work, locks, is_in_lane=lane is not None)
-            except _NeedsLocks as needed:
+            except NeedsLocks as needed:
                 locks = needed.locks
                 continue
             except _RETRYABLE as problem:
@@ -441,7 +350,7 @@ class PostgresDatabase(DatabaseHandle):
                 # with the result of a query.
                 if tx.id is None:
                     tx.receive()
-                batch.put(_COMMIT)
+                batch.put(COMMIT)
                 batch.run()
             except psycopg.Error as problem:
                 if not _is_lost(connection, problem):
@@ -459,7 +368,7 @@ class PostgresDatabase(DatabaseHandle):
         self, connection: BatchConnection, steps: Sequence[Step], lanes: Sequence[str]
     ) -> list[list[Row]] | None:
         batch = connection.batch
-        numbers = sorted({*map(_lock_id, lanes)})
+        numbers = sorted({*map(lock_id, lanes)})
         first = self._queries[steps[0][0]]
         takes_lane = len(steps) == len(numbers) == 1 and _LANE in first.names
         # Without a pipeline each statement would be a transaction, and the locks would not last.
@@ -495,7 +404,7 @@ class PostgresDatabase(DatabaseHandle):
             query = self._queries[name]
             batch.put(query, [params[parameter] for parameter in query.names])
         if len(steps) > 1:
-            batch.put(_COMMIT)
+            batch.put(COMMIT)
 
     def _begin(self, batch: Batch, locks: Locks, *, is_in_lane: bool) -> PostgresTransaction:
         """Begin a transaction."""
@@ -522,10 +431,18 @@ class PostgresDatabase(DatabaseHandle):
 
     def _read_once(self, work: Callable[[Transaction], T], connection: BatchConnection) -> T:
         batch = connection.batch
+        try:
+            return self._read_in(ShortRead(batch, self._queries), work, batch)
+        except ReadGoesOn:
+            batch.clear()
+            return self._read_in(PostgresTransaction(batch, self._queries), work, batch)
+
+    def _read_in(
+        self, tx: PostgresTransaction, work: Callable[[Transaction], T], batch: Batch
+    ) -> T:
         batch.put(_BEGIN_READ)
-        result = work(PostgresTransaction(batch, self._queries))
-        batch.put(_COMMIT)
-        batch.run()
+        result = work(tx)
+        tx.end()
         return result
 
     def _query_once(self, statement: str, params: Params, connection: BatchConnection) -> list[Row]:
@@ -595,14 +512,6 @@ class PostgresDatabase(DatabaseHandle):
                 connection.close()
 
 
-class _NeedsLocks(Exception):
-    """The work has to begin again with these locks, because it may not wait for one of them now."""
-
-    def __init__(self, locks: Locks) -> None:
-        super().__init__()
-        self.locks = locks
-
-
 class _ConnectionLost(Exception):
     """The connection broke before anything was stored: the work may run again."""
 
@@ -664,16 +573,6 @@ def _locking_query(columns: str, shared: tuple[bool, ...]) -> Query:
         for number, is_shared in enumerate(shared, 1)
     ]
     return Query(f"select {', '.join([columns, *calls])}".encode())
-
-
-@lru_cache(maxsize=256)
-def _lock_id(name: str) -> int:
-    """Return the number of an advisory lock.
-
-    Two names with the same number wait for each other needlessly, which does no harm.
-    """
-    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
 
 
 def public_name(dsn: str) -> str:

@@ -9,7 +9,7 @@ current_setting('transaction_isolation') = 'read committed'
 -- The lock of the lane, if it is free; if not, the general path waits for it. The session's row is read
 -- again when it is updated, so its newest version decides. The other tables are read as they were when
 -- the statement began: to come before a transaction that ends just then is as right as to come after
--- it. A message id that it has stored is found by the unique index. (decision 0058)
+-- it. A message id that it has stored is found by the unique index. (decision 0060)
 case when pg_try_advisory_xact_lock(:lane) then set_config('lock_timeout', :lock_timeout, true) <> ''
     and case when :is_safe then true else set_config('synchronous_commit', 'off', true) <> '' end
     else false end
