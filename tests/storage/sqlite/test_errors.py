@@ -118,12 +118,12 @@ class TestDamage:
     @pytest.mark.parametrize(
         "harm",
         [
-            "update messages set body = substr(body, 3) where seq = 5",
-            "update messages set body = cast(x'7b22ff' as text) where seq = 5",
-            "update messages set body = body || char(0) where seq = 5",
-            'update messages set away = \'[[["content"],"no such part"]]\' where seq = 5',
-            'update messages set away = \'[[["a","b"],"x"]]\' where seq = 5',
-            "update messages set away = 'x' where seq = 5",
+            "update messages set body = substr(body, 3) where place & 4294967295 = 5",
+            "update messages set body = cast(x'7b22ff' as text) where place & 4294967295 = 5",
+            "update messages set body = body || char(0) where place & 4294967295 = 5",
+            'update messages set away = \'[[["content"],"no such part"]]\' where place & 4294967295 = 5',
+            'update messages set away = \'[[["a","b"],"x"]]\' where place & 4294967295 = 5',
+            "update messages set away = 'x' where place & 4294967295 = 5",
             "update blobs set data = x'00'",
             "delete from blobs",
             "update revisions set ranges = '[[1]]'",

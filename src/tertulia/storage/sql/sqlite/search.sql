@@ -25,7 +25,7 @@ from unindexed join sessions on sessions.ref = unindexed.session
 order by unindexed.session limit :limit
 
 -- name: search_messages
-select seq, body, away from messages
+select place & 4294967295, body, away from messages
 where place between (:session << 32) + :first and (:session << 32) + :last
 order by place limit :limit
 

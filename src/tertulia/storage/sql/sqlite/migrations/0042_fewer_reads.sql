@@ -1,4 +1,6 @@
--- PostgreSQL drops two columns of messages; in SQLite they are computed only when somebody reads them.
+-- Both columns are in `place`, and nothing reads them. They were virtual, so no row is written again.
+alter table messages drop column session;
+alter table messages drop column seq;
 
 -- The newest running total of each group, side by side: a sum without limits read a page of usage_running
 -- for each person.
