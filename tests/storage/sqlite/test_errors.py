@@ -121,7 +121,7 @@ class TestDamage:
             "update messages set body = substr(body, 3) where place & 4294967295 = 5",
             "update messages set body = cast(x'7b22ff' as text) where place & 4294967295 = 5",
             "update messages set body = body || char(0) where place & 4294967295 = 5",
-            'update messages set away = \'[[["content"],"no such part"]]\' where place & 4294967295 = 5',
+            'update messages set away = \'[[["content"],"none"]]\' where place & 4294967295 = 5',
             'update messages set away = \'[[["a","b"],"x"]]\' where place & 4294967295 = 5',
             "update messages set away = 'x' where place & 4294967295 = 5",
             "update blobs set data = x'00'",
