@@ -238,5 +238,5 @@ lock: ## write the requirements*.lock files anew, from pyproject.toml and the ne
 	done
 
 clean: ## remove .venv and everything else that was made here
-	rm -rf $(VENV) $(SYNAPSE_VENV) $(DOCS_VENV) site .cache .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist
+	rm -rf $(VENV) $(SYNAPSE_VENV) $(MCP_VENV) $(DOCS_VENV) site .cache .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -21,7 +21,7 @@ from tertulia import (
     ConfigError,
     ContextOverflow,
 )
-from tertulia.agents import Limits, ModelUsage, Retry
+from tertulia.agents import Limits, ModelUsage, OpenAIAgent, OpenAIOptions, Retry
 from tertulia.agents.cancellation import StopWatcher
 from tertulia.agents.transport import Transport, retry_after
 from tertulia.testing.agent_contract import echo
@@ -277,6 +277,31 @@ class TestLimits:
         recorded = run_turn(gateway, provider.agent(server))
         assert type(recorded.problem) is AgentFailed
         assert len(str(recorded.problem)) < 1000
+
+
+class TestUnreachable:
+    @pytest.mark.parametrize(
+        ("url", "reason"),
+        [
+            ("http://127.0.0.1:9/v1", "(connection refused)"),
+            ("http://no-such-host.invalid/v1", "(name or service not known)"),
+        ],
+    )
+    def test_the_reason_of_the_system_is_told(
+        self, gateway: ScriptedGateway, url: str, reason: str
+    ) -> None:
+        options = OpenAIOptions(model="m", base_url=url, api_key="k", retry=Retry(tries=1))
+        recorded = run_turn(gateway, OpenAIAgent(options))
+        assert recorded.problem is not None
+        assert reason in recorded.problem.message
+
+
+def test_short_key_does_not_mutilate_texts(server: ModelServer, gateway: ScriptedGateway) -> None:
+    server.script(*[refuses(404, "The model does not exist.")] * 4)
+    options = OpenAIOptions(model="m", base_url=server.url, api_key="x")
+    recorded = run_turn(gateway, OpenAIAgent(options))
+    assert recorded.problem is not None
+    assert "The model does not exist." in recorded.problem.message
 
 
 class TestSecrets:

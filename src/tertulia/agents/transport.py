@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import os
 import random
 import re
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -42,6 +44,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 # Limits of an error response: bytes that are read, characters that go into an error message.
 _ERROR_BODY_BYTES: Final = 65_536
+_MIN_SECRET_LENGTH = 4
 _EXCERPT_LENGTH: Final = 300
 # Seconds that a server has to close the connection after a complete answer.
 _CLOSE_SECONDS: Final = 2.0
@@ -317,7 +320,7 @@ class Transport:
         transient = (httpx2.NetworkError, httpx2.TimeoutException, httpx2.RemoteProtocolError)
         if isinstance(problem, httpx2.ConnectError | httpx2.ConnectTimeout):
             return AgentUnavailable(
-                f"{self.display_url} cannot be reached ({name}).",
+                f"{self.display_url} cannot be reached ({_system_reason(problem) or name}).",
                 hint="Check that the server runs and the address is correct.",
             )
         if isinstance(problem, (*transient, httpx2.ProxyError)):
@@ -339,7 +342,9 @@ class Transport:
     def scrub(self, text: str) -> str:
         """Return a text of the server on one line, shortened, and without the secrets."""
         for secret in self._secrets:
-            text = text.replace(secret, "***")
+            # A server of one's own is often given "x" as its key: that hides no secret.
+            if len(secret) >= _MIN_SECRET_LENGTH:
+                text = text.replace(secret, "***")
         return log_line(text, _EXCERPT_LENGTH)
 
     async def _require_client(self) -> httpx2.AsyncClient:
@@ -524,3 +529,15 @@ async def _next_chunk(chunks: AsyncIterator[bytes]) -> bytes | None:
 
 async def _as_coroutine(work: Awaitable[None]) -> None:
     await work
+
+
+def _system_reason(problem: BaseException) -> str:
+    """Return why the system could not connect, in its words; empty if it does not say."""
+    cause: BaseException | None = problem
+    while cause is not None:
+        if isinstance(cause, socket.gaierror) and cause.strerror:
+            return cause.strerror.lower()
+        if isinstance(cause, OSError) and cause.errno:
+            return os.strerror(cause.errno).lower()
+        cause = cause.__cause__ or cause.__context__
+    return ""
