@@ -284,7 +284,7 @@ class TestUnreachable:
         ("url", "reason"),
         [
             ("http://127.0.0.1:9/v1", "(connection refused)"),
-            ("http://no-such-host.invalid/v1", "(name or service not known)"),
+            ("http://no-such-host.invalid/v1", "name"),  # the words differ with the resolver
         ],
     )
     def test_the_reason_of_the_system_is_told(
@@ -294,6 +294,7 @@ class TestUnreachable:
         recorded = run_turn(gateway, OpenAIAgent(options))
         assert recorded.problem is not None
         assert reason in recorded.problem.message
+        assert "ConnectError" not in recorded.problem.message
 
 
 def test_short_key_does_not_mutilate_texts(server: ModelServer, gateway: ScriptedGateway) -> None:
