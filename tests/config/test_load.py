@@ -257,3 +257,18 @@ def _toml(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_toml, value))}]"
     return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
+
+
+def test_program_of_an_mcp_server_may_be_a_text_beside_its_arguments(tmp_path: Path) -> None:
+    text = """
+[mcp.servers.files]
+command = "mcp-server-filesystem"
+args = ["/srv/docs"]
+env = { LOG = "off" }
+[mcp.servers.time]
+command = ["mcp-server-time", "--utc"]
+"""
+    servers = load_text(tmp_path, text).config.mcp.servers
+    assert servers["files"].arguments == ("mcp-server-filesystem", "/srv/docs")
+    assert servers["files"].environment({}) == {"LOG": "off"}
+    assert servers["time"].arguments == ("mcp-server-time", "--utc")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tertulia import aio
+from tertulia import ConfigError, aio
 from tertulia.agents.base import Tool
 from tertulia.core.message import ToolCall
 from tertulia.gateway.app import Gateway
@@ -224,6 +224,29 @@ def test_program_gets_no_other_variables(tmp_path: Path, monkeypatch: pytest.Mon
     variables = settings.environment(os.environ)
     assert variables["API_TOKEN"] == "for the server"
     assert set(variables) <= {"PATH", "HOME", "LANG", "TZ", "API_TOKEN"}
+
+
+def test_command_args_and_env_as_other_programs_write_them(tmp_path: Path) -> None:
+    settings = McpServerSettings(
+        command=(sys.executable,), args=(str(HOSTILE), "good"), env={"LOG": "off"}
+    )
+    assert settings.arguments == hostile("good").arguments
+    assert settings.environment({"PATH": "/bin", "KEY": "x"}) == {"PATH": "/bin", "LOG": "off"}
+
+    async def play() -> None:
+        async with running_servers(tmp_path, {"odd": settings}) as servers:
+            tools = await tools_of(servers)
+            assert await tools["odd__echo"].call({"text": "hi"}) == "echo hi"
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("name", ["args", "env", "secrets"])
+def test_server_with_an_address_has_no_program(name: str) -> None:
+    value: Any = ("x",) if name == "args" else {"A": "b"}
+    with pytest.raises(ConfigError) as refused:
+        McpServerSettings(url="http://127.0.0.1:1/mcp", **{name: value})
+    assert refused.value.field == name
 
 
 def test_call_of_a_foreign_tool_is_asked_for_in_the_chat(tmp_path: Path) -> None:

@@ -322,7 +322,7 @@ def _check_section(
 def _row(name: str, settings: McpServerSettings, pinned: PinnedTools | None) -> dict[str, Any]:
     return {
         "name": name,
-        "address": settings.url or " ".join(settings.command),
+        "address": settings.url or " ".join(settings.arguments),
         "role": settings.role,
         "approval": settings.approval,
         "tools": None if pinned is None else len(pinned.accepted),

@@ -172,8 +172,10 @@ class ConfigReader:
     def value(self, kind: inspect.Type, value: Any, key_path: KeyPath) -> Any:  # noqa: PLR0911
         """Return a value converted to a type; raise a `ConfigError` that names its key."""
         if isinstance(kind, inspect.Metadata):
-            inner = self.value(kind.type, value, key_path)
             extra = kind.extra or {}
+            if extra.get("may_be_text") and isinstance(value, str):
+                value = [value]  # a list of one item
+            inner = self.value(kind.type, value, key_path)
             if extra.get("is_path"):
                 return self._origin.resolve_path(key_path, inner)
             return HiddenValue(inner) if extra.get("is_secret") else inner
@@ -599,7 +601,9 @@ def _plain_value(kind: inspect.Type, value: Any) -> Any:  # noqa: PLR0911
             return HIDDEN
         if extra.get("is_command"):
             return [*value[:1], *(HIDDEN for _ in value[1:])]
-        return _without_password(value) if extra.get("is_address") else value
+        if extra.get("is_address"):
+            return _without_password(value)
+        return _plain_value(kind.type, value)
     if isinstance(kind, inspect.UnionType):
         return _plain_value(_without_none(kind), value)
     if isinstance(kind, inspect.StructType):

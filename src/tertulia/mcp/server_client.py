@@ -50,7 +50,7 @@ async def connect(
     """
     if settings.url is not None:
         return await HttpConnection.open(settings.url, settings.headers)
-    return await StdioConnection.start(name, settings.command, settings.environment(environ))
+    return await StdioConnection.start(name, settings.arguments, settings.environment(environ))
 
 
 class ServerClient:

@@ -20,11 +20,13 @@ _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,18}[a-z0-9])?")
 class McpServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """An MCP server, reached by a command or by an address.
 
-    command        the program of the server and its arguments
+    command        the program of the server, or a list of the program and its arguments
+    args           arguments of the program, after those of `command`
+    env            variables of its environment, with their values
     url            the address of the server, instead of a command
     headers        headers of its requests; a value may be a secret
     secrets        variables of its environment, each with the name of ours that has the value; it
-                   gets PATH, HOME, LANG, TZ and no other
+                   gets PATH, HOME, LANG, TZ, those of `env` and no other
     tools          names of the tools that are offered; * and ? stand for any characters
     role           the lowest role whose agent may use them
     approval       which calls a person has to approve: all (ask), all but those that only read as
@@ -32,7 +34,9 @@ class McpServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     call_seconds   how long a call may take
     """
 
-    command: tuple[str, ...] = ()
+    command: Annotated[tuple[str, ...], Meta(extra={"may_be_text": True})] = ()
+    args: tuple[str, ...] = ()
+    env: Mapping[str, Secret] = {}
     url: str | None = None
     headers: Mapping[str, Secret] = {}
     secrets: Mapping[str, str] = {}
@@ -48,12 +52,24 @@ class McpServerSettings(msgspec.Struct, frozen=True, kw_only=True):
                 hint='For example: command = ["mcp-server-time"]',
                 field="command",
             )
+        unused = [name for name in ("args", "env", "secrets") if self.url and getattr(self, name)]
+        if unused:
+            raise ConfigError(
+                f"An MCP server that is reached by a url has no {unused[0]}.",
+                hint="They belong to a command; a url takes headers.",
+                field=unused[0],
+            )
         if self.url is not None and not self.url.startswith(("http://", "https://")):
             raise ConfigError(
                 f"The address {self.url!r} is not valid.",
                 hint="It begins with http:// or https://.",
                 field="url",
             )
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The program of the server and its arguments; empty if it is reached by an address."""
+        return (*self.command, *self.args)
 
     def allows(self, role: Role) -> bool:
         """Return whether the agent may use the tools for a person with that role."""
@@ -66,7 +82,7 @@ class McpServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """Return the variables of its process; raise `ConfigError` if one of ours is not set."""
         names = [name for name in ("PATH", "HOME", "LANG", "TZ") if name in environ]
-        variables = {name: environ[name] for name in names}
+        variables = {name: environ[name] for name in names} | dict(self.env)
         for name, ours in self.secrets.items():
             if not environ.get(ours):
                 raise ConfigError(
