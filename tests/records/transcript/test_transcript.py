@@ -80,7 +80,7 @@ def test_history_refuses_invalid_arguments(transcript: Transcript, wrong: dict[s
 
 
 @pytest.mark.parametrize("budget", [{"max_messages": 10**30}, {"max_tokens": 10**30}], ids=str)
-def test_history_may_be_of_any_length(transcript: Transcript, budget: dict[str, int]) -> None:
+def test_history_may_be_of_any_length(transcript: Transcript, budget: dict[str, Any]) -> None:
     transcript.extend([{"role": "user", "content": f"{number}"} for number in range(40)])
     assert len(transcript.history(**budget)) == 40
     with_times = transcript.history(**budget, timestamps="local")
