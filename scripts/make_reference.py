@@ -192,7 +192,7 @@ def _choices(tree: ast.Module) -> dict[str, str]:
 
 def _imported_choices(tree: ast.Module) -> dict[str, str]:
     """Return the allowed words of the type aliases that a module imports: names are not unique."""
-    choices = {}
+    choices: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tertulia."):
             module = (node.module or "").removeprefix("tertulia.")
