@@ -103,6 +103,23 @@ def test_quoted_mails_are_stored_up_to_a_limit(mail: MailServers) -> None:
     assert len(quoted.hidden_text or "") == 100_000
 
 
+def test_file_of_another_numbering_is_gone(mail: MailServers) -> None:
+    """Its number may be that of a mail of somebody else now."""
+
+    async def act(listener: Listener, address: str) -> None:
+        files = (("a.bin", "a/b", b"content"),)
+        await asyncio.to_thread(lambda: mail.write(address, "see", files=files))
+        await listener.wait_texts("see")
+        (file,) = listener.messages[0].media
+        assert b"".join([piece async for piece in listener.adapter.fetch(file)]) == b"content"
+        validity, _, rest = str(file.source).partition("/")
+        other = Media(source=f"{int(validity) + 1}/{rest}")
+        with pytest.raises(Refused):
+            assert [piece async for piece in listener.adapter.fetch(other)]
+
+    listen(mail, act)
+
+
 def test_cursor_knows_the_time_of_the_last_mail(mail: MailServers) -> None:
     """If the server numbers the folder anew, older mails are not handed over again."""
     moment = int(time.time()) + HOUR
