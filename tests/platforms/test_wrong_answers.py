@@ -27,7 +27,7 @@ from tests.servers.scripted_http import Fault, Request, Response
 pytestmark = pytest.mark.check
 
 PLATFORMS = ("telegram", "discord", "slack", "whatsapp", "signal", "matrix")
-VALUES = (None, "x", [])
+VALUES: tuple[Any, ...] = (None, "x", [])
 # Listening asks for updates again and again; the table of incoming faults spoils those.
 UPDATES = ("getUpdates", "sync", "events")
 # What reads an answer as another one does, which is enough.
@@ -37,6 +37,7 @@ UNFIT = {"matrix": ("file", "show", "fetch")}
 PERSONS = {"discord": "@100", "slack": "U1"}
 
 Work = Callable[[Adapter], Awaitable[Any]]
+Kind = Literal["began", "typing", "draft", "ended"]
 
 
 async def listen_for_a_moment(adapter: Adapter) -> None:
@@ -70,8 +71,7 @@ def works_of(platform: str, file: Media) -> Mapping[str, Work]:
 
     async def show(adapter: Adapter) -> None:
         source = Source(platform, chat, user_id="42")
-        kinds: tuple[Literal["began", "typing", "draft", "ended"], ...]
-        kinds = ("began", "typing", "draft", "draft", "ended")
+        kinds: list[Kind] = ["began", "typing", "draft", "draft", "ended"]
         for number, kind in enumerate(kinds):
             update = StreamUpdate(
                 kind=kind, turn="t", text="h" * number, message_id="1", is_retry=kind == "began"
