@@ -144,8 +144,11 @@ def test_messages_are_settled(buttons: Buttons) -> None:
 def test_people_are_let_in_refused_and_given_roles_and_zones(buttons: Buttons) -> None:
     store = buttons.store
     code = store.people.request_pairing(MARTA)
-    buttons.press("approve", code=code, role="member")
+    let_in = buttons.press("approve", code=code, role="member")
     assert store.people.role_of(MARTA) == "member"
+    buttons.undo(let_in)
+    assert store.people.role_of(MARTA) == "guest"
+    buttons.press("role", person="telegram:5", role="member")
     changed = buttons.press("role", person="telegram:5", role="owner")
     assert store.people.role_of(MARTA) == "owner"
     buttons.undo(changed)

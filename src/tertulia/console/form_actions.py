@@ -200,7 +200,10 @@ ACTIONS: dict[str, Action] = {
     "answer_all": Action(
         operation="settle_arrivals", text="The messages were settled.", sentence=_report,
     ),
-    "approve": Action(operation="approve_pairing", text="They may write now."),
+    "approve": Action(
+        operation="approve_pairing", text="They may write now.",
+        undo=lambda fields, before, after: Undo("role", {"person": after.id, "role": "guest"}),
+    ),
     "refuse": Action(operation="refuse_pairing", text="Refused. For a day they get no new code."),
     "role": Action(
         operation="set_role", path=("person",), text="The role was changed.",
