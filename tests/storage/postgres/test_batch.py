@@ -247,3 +247,37 @@ def test_cut_connection_raises_and_is_closed(address: str) -> None:
             connection.batch.run()
         assert caught.value.sqlstate is None
         assert connection.closed
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_single_prepared_statement_answers_refuses_and_is_lost(
+    address: str, connection: BatchConnection, in_thread: bool
+) -> None:
+    """The main thread waits in Python, others in libpq: both see the same."""
+    batch = connection.batch
+    seen: list[Any] = []
+    quotient = Query(b"select 12 / $1::bigint")
+
+    def run() -> None:
+        for number in (1, 2, 3, 4, 4, 6):
+            seen.append(ask(batch, quotient, number))
+        for _ in range(2):  # the connection is usable after an error
+            try:
+                ask(batch, quotient, 0)
+            except errors.DivisionByZero:
+                seen.append("refused")
+        with as_owner(address) as owner:
+            owner.execute("select pg_terminate_backend(%s)", (connection.info.backend_pid,))
+        try:
+            ask(batch, quotient, 1)
+        except psycopg.OperationalError:
+            seen.append("lost")
+
+    if in_thread:
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+    else:
+        run()
+    assert seen == [[(12,)], [(6,)], [(4,)], [(3,)], [(3,)], [(2,)], "refused", "refused", "lost"]
+    assert connection.closed
