@@ -73,7 +73,8 @@ class Message(msgspec.Struct, frozen=True):
     @property
     def at(self) -> datetime:
         """Return the time when it was stored."""
-        return EPOCH + timedelta(microseconds=self.micros)
+        # By position: timedelta takes three times as long for an argument with a name.
+        return EPOCH + timedelta(0, 0, self.micros)
 
 
 class ToolCall(msgspec.Struct, frozen=True):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from datetime import tzinfo
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given, settings
@@ -13,11 +15,13 @@ from msgspec.structs import replace
 
 import tertulia
 from tertulia import Settings, Source, Store
-from tertulia.core.history.formats import Style, render, token_counter
+from tertulia.core.history.formats import Format, Style, Timestamps, render, token_counter
 from tertulia.core.history.plain import find_plain_history
 from tertulia.core.history.repair import build_blocks
 from tertulia.core.history.window import HistoryBudget, fit_history
 from tertulia.core.message import Message, from_json, to_json
+from tertulia.core.text.time_head import time_head
+from tertulia.storage.rows import from_micros
 from tests.core.history.messages import add_row, answer, ask, calls, result
 from tests.legality import generated_messages
 from tests.servers.empty_stores import NewPlace
@@ -48,7 +52,10 @@ def plain_transcripts(draw: st.DrawFn) -> list[Body]:
         for _ in range(draw(st.integers(1, 50))):
             call_ids = [f"call_{next(number)}" for _ in range(draw(st.integers(0, 2)))]
             steps = [calls(*call_ids), *map(result, call_ids)] if call_ids else []
-            bodies += [ask(draw(words)), *steps, answer(draw(words))]
+            question = ask(draw(words))
+            if draw(st.booleans()):
+                question["message_id"] = str(next(number))
+            bodies += [question, *steps, answer(draw(words))]
     faults = draw(st.integers(0, 2)) if bodies else 0
     for _ in range(faults):
         index = draw(st.integers(0, len(bodies) - 1))
@@ -66,25 +73,41 @@ def stored(rows: Sequence[Message]) -> list[Message]:
     return [replace(row, body=from_json(to_json(row.body))) for row in rows]
 
 
-def make_history(rows: Sequence[Message], budget: HistoryBudget, *, whole: bool) -> list[Body]:
+def make_history(
+    rows: Sequence[Message], budget: HistoryBudget, *, whole: bool, zone: tzinfo | None = None
+) -> list[Body]:
     fitted = fit_history(build_blocks(rows), budget, token_counter(STYLE), whole=whole)
-    return render(fitted.blocks, "openai", STYLE._replace(result_limit=fitted.result_limit))
+    style = STYLE._replace(result_limit=fitted.result_limit)
+    if zone is not None:
+        style = style._replace(timestamps="local", zone=zone)
+    return render(fitted.blocks, "openai", style)
 
 
 def find_history(
-    rows: Sequence[Message], budget: HistoryBudget = ROOM, *, whole: bool = True
+    rows: Sequence[Message],
+    budget: HistoryBudget = ROOM,
+    *,
+    whole: bool = True,
+    zone: tzinfo | None = None,
 ) -> list[Body] | None:
-    columns = [(row.turn, row.role, to_json(row.body)) for row in rows]
-    return find_plain_history(columns, rows[0].seq if rows else 1, budget, whole=whole)
+    def head(micros: int) -> str:
+        return time_head(from_micros(micros), zone)
+
+    columns = [(row.turn, row.role, row.micros, to_json(row.body)) for row in rows]
+    first = rows[0].seq if rows else 1
+    return find_plain_history(
+        columns, first, budget, whole=whole, head=None if zone is None else head
+    )
 
 
 @given(
     bodies=plain_transcripts() | generated_messages.transcripts(),
     max_messages=st.integers(1, 60),
     odd_turns=st.lists(st.integers(0, 9), max_size=4),
+    zone=st.sampled_from([None, ZoneInfo("Europe/Madrid")]),
 )
 def test_plain_history_is_the_one_that_is_made(
-    bodies: list[Body], max_messages: int, odd_turns: list[int]
+    bodies: list[Body], max_messages: int, odd_turns: list[int], zone: tzinfo | None
 ) -> None:
     rows = generated_messages.rows_of(bodies)
     for turn in odd_turns:
@@ -93,8 +116,8 @@ def test_plain_history_is_the_one_that_is_made(
     budget = HistoryBudget(max_messages)
     newest = stored(rows[-(max_messages + 4) :])
     is_whole = len(newest) == len(rows)
-    history = find_history(newest, budget, whole=is_whole)
-    assert history is None or history == make_history(newest, budget, whole=is_whole)
+    history = find_history(newest, budget, whole=is_whole, zone=zone)
+    assert history is None or history == make_history(newest, budget, whole=is_whole, zone=zone)
 
 
 @settings(max_examples=20)
@@ -110,6 +133,28 @@ def test_history_of_a_store_is_the_one_that_is_made(
         transcript.append(ask())
     account = transcript.account(max_messages=max_messages)
     assert transcript.history(max_messages=max_messages) == list(account.messages)
+
+
+@pytest.mark.parametrize("timestamps", ["none", "user", "local", "all"])
+@pytest.mark.parametrize("form", ["openai", "text"])
+def test_turns_with_message_ids_and_times_are_shown_as_the_account_shows_them(
+    store: Store, timestamps: Timestamps, form: Format
+) -> None:
+    source = Source("telegram", str(next(CHATS)), user_id="7")
+    for number in range(3):
+        text = f"[Message Time: never] question {number}"
+        with store.turn(source, text=text, message_id=str(number)) as turn:
+            turn.add_assistant("Yes.")
+    transcript = store.transcript(turn.session.id)
+    account = transcript.account(timestamps=timestamps, format=form)
+    assert transcript.history(timestamps=timestamps, format=form) == list(account.messages)
+
+
+def test_message_with_the_id_of_its_platform_is_recognised() -> None:
+    rows = generated_messages.rows_of([{**ask(), "message_id": "981"}, answer()])
+    assert find_history(rows) == [ask(), answer()]
+    zone = ZoneInfo("Europe/Madrid")
+    assert find_history(rows, zone=zone) == make_history(rows, ROOM, whole=True, zone=zone)
 
 
 WHOLE = [ask(), calls("a", "b"), result("a"), result("b", ""), answer(), ask("And you?")]

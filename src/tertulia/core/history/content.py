@@ -72,6 +72,21 @@ def describe_part(part: Mapping[str, Any]) -> str:
     return f"[image: {clean_for_prompt(url)}]"
 
 
+def describe_media(media: Any) -> str:
+    """Describe the media of a message, one per line; strangers chose their names."""
+    lines = []
+    for item in media if isinstance(media, list) else [media]:
+        if isinstance(item, str):
+            lines.append(f"[image: {clean_for_prompt(item) or 'unknown'}]")
+        elif isinstance(item, Mapping) and "hidden_text" not in item:
+            kind = clean_for_prompt(str(item.get("type") or ""), 20) or "file"
+            location = item.get("path") or item.get("url") or item.get("name") or ""
+            problem = clean_for_prompt(str(item.get("problem") or ""), 80)
+            note = f", not received: {problem}" if problem else ""
+            lines.append(f"[{kind}: {clean_for_prompt(str(location)) or 'unknown'}{note}]")
+    return "\n".join(lines)
+
+
 def replace_invalid(text: str) -> str:
     """Return the text with unpaired surrogates and NUL replaced.
 

@@ -11,7 +11,7 @@ A message that is legal in the OpenAI form is rendered unchanged, with the field
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, tzinfo
 from functools import lru_cache
 from operator import is_
@@ -25,6 +25,7 @@ from tertulia.core.history.content import (
     IMAGE,
     USER_PARTS,
     Part,
+    describe_media,
     describe_part,
     flatten_content,
     has_content,
@@ -49,9 +50,9 @@ from tertulia.core.history.shown_media import MAX_TEXT, MediaView, count_media_t
 from tertulia.core.history.window import CountTokens
 from tertulia.core.message import ASSISTANT, SUMMARY, TOOL, USER, Message, from_json
 from tertulia.core.text import heads
-from tertulia.core.text.prompt_safe import clean_for_prompt, quote_text
+from tertulia.core.text.prompt_safe import quote_text
 from tertulia.core.text.redact import Redactor
-from tertulia.core.text.time_head import format_local_time
+from tertulia.core.text.time_head import time_head
 
 Timestamps = Literal["none", "user", "all", "local"]
 Format = Literal["openai", "responses", "anthropic", "text"]
@@ -102,7 +103,7 @@ def render(blocks: Sequence[Block], form: Format, style: Style) -> list[dict[str
         unmerged = [message for block in blocks for message in _render_anthropic(block, style)]
         messages = _merge_roles(_start_with_user(unmerged))
     else:
-        messages = [_to_text(message) for message in _render_openai(blocks, style)]
+        messages = to_text(_render_openai(blocks, style))
     try:
         # One check of the whole list is cheaper than one of each text, and misses nothing.
         is_valid = _NUL not in _encode(messages)
@@ -161,16 +162,15 @@ def _render_openai(
         body = row.body
         # Messages with text and nothing else, as nearly all are, are rendered unchanged, or with
         # the time before the text.
-        if len(body) == 2 and row.author is None and row.role != SUMMARY:
-            content = body.get("content")
-            if type(content) is str and content and not content.isspace():
-                if has_no_times or (row.role == ASSISTANT and not has_all_times):
-                    messages.append(body)
-                    continue
-                if row.role == USER:
-                    text = _time_header(row, style) + heads.guard_heads(content)
-                    messages.append({"role": USER, "content": text})
-                    continue
+        if row.author is None and (text := _only_text(row)) is not None:
+            if row.role == USER:
+                header = "" if has_no_times else _time_header(row, style)
+                content = header + heads.guard_heads(text) if header else text
+                messages.append({"role": USER, "content": content})
+                continue
+            if not has_all_times:
+                messages.append(body)
+                continue
         if row.role in USER_ROLES:
             messages.append(_render_person(row, style))
         else:
@@ -178,6 +178,17 @@ def _render_openai(
             results = [_render_result(result, style) for result in block.results]
             messages += _move_images_after(results) if moves_images else results
     return messages
+
+
+def _only_text(row: Message) -> str | None:
+    """Return the text of a user's or an assistant's message that has nothing else to show."""
+    body = row.body
+    # The platform's id of a message is stored with it, and shown to no model.
+    is_alone = len(body) == 2 or (len(body) == 3 and row.role == USER and "message_id" in body)
+    content = body.get("content")
+    if not is_alone or type(content) is not str or row.role not in (USER, ASSISTANT):
+        return None
+    return content if content and not content.isspace() else None
 
 
 def _move_images_after(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -215,7 +226,7 @@ def _render_person(row: Message, style: Style) -> dict[str, Any]:
     raw = body.get("content")
     content = normalise_content(raw if view is None else view.hide_parts(row, raw), USER_PARTS)
     parts = [] if view is None else view.parts(row)
-    media = _describe_media(body.get("media")) if style.model is None else _join_texts(parts)
+    media = describe_media(body.get("media")) if style.model is None else _join_texts(parts)
     if not has_content(content):
         content = "" if media or parts else EMPTY_MESSAGE
     header = _header(row, style)
@@ -306,9 +317,7 @@ def _author_header(author_json: str, redactor: Redactor | None) -> str:
 
 
 def _time_header(row: Message, style: Style) -> str:
-    is_local = style.timestamps == "local"
-    time = format_local_time(row.at, style.zone) if is_local else row.at.isoformat("T", "seconds")
-    return f"{heads.TIME_HEAD}{time}]\n"
+    return time_head(row.at, style.zone if style.timestamps == "local" else None)
 
 
 def _guard(content: Any) -> Any:
@@ -345,22 +354,12 @@ def _surround(content: Any, header: str, tail: str = "") -> Any:
     return header + content + (f"\n{tail}" if tail and content else tail)
 
 
-def _describe_media(media: Any) -> str:
-    """Describe the media of a message, one per line; strangers chose their names."""
-    lines = []
-    for item in media if isinstance(media, list) else [media]:
-        if isinstance(item, str):
-            lines.append(f"[image: {clean_for_prompt(item) or 'unknown'}]")
-        elif isinstance(item, Mapping) and "hidden_text" not in item:
-            kind = clean_for_prompt(str(item.get("type") or ""), 20) or "file"
-            location = item.get("path") or item.get("url") or item.get("name") or ""
-            problem = clean_for_prompt(str(item.get("problem") or ""), 80)
-            note = f", not received: {problem}" if problem else ""
-            lines.append(f"[{kind}: {clean_for_prompt(str(location)) or 'unknown'}{note}]")
-    return "\n".join(lines)
-
-
 # -- the other formats
+
+
+def to_text(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages in the OpenAI form as messages with nothing but text."""
+    return [_to_text(message) for message in messages]
 
 
 def _to_text(message: Mapping[str, Any]) -> dict[str, Any]:

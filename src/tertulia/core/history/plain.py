@@ -8,7 +8,7 @@ history. If it returns a history, the general way returns the same one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -16,12 +16,13 @@ import msgspec
 from tertulia.core.history.repair import is_legal_call, is_legal_id
 from tertulia.core.history.window import HistoryBudget, stable_count
 from tertulia.core.message import ASSISTANT, TOOL, USER
+from tertulia.core.text.heads import guard_heads
 
 Body = dict[str, Any]
 
-# The turn, the role and the body as JSON of a message of no special kind, without an author, and
-# stored in one piece.
-PlainRow = tuple[int, str, str]
+# The turn, the role, the time in microseconds and the body as JSON of a message of no special kind,
+# without an author, and stored in one piece.
+PlainRow = tuple[int, str, int, str]
 
 # How JSON writes the character NUL, which no model is shown.
 _NUL = "\\u0000"
@@ -31,12 +32,18 @@ _decode = msgspec.json.Decoder(Body).decode
 
 
 def find_plain_history(
-    rows: Sequence[PlainRow], first_seq: int, budget: HistoryBudget, *, whole: bool
+    rows: Sequence[PlainRow],
+    first_seq: int,
+    budget: HistoryBudget,
+    *,
+    whole: bool,
+    head: Callable[[int], str] | None = None,
 ) -> list[Body] | None:
     """Return the history of the newest rows in the OpenAI form; None if it has to be made.
 
     The rows have consecutive numbers from `first_seq`; `whole` is true if they are all there are.
-    The budget has no maximum of tokens.
+    The budget has no maximum of tokens. `head` returns the line with the time before the messages
+    of the user, if there is one.
     """
     first = _find_first_question(rows, budget, whole=whole)
     if first is None:
@@ -47,8 +54,10 @@ def find_plain_history(
     expected_ids: list[str] = []  # of the calls whose results come next
     question_turn = None  # the turn of the message before, if a person wrote it
     try:
-        for turn, role, text in rows[first:] if first else rows:
+        for turn, role, at, text in rows[first:] if first else rows:
             body = _decode(text)
+            if role == USER:
+                body.pop("message_id", None)  # the platform's, which no model is shown
             content = body["content"]
             is_text = type(content) is str
             if expected_ids:
@@ -73,6 +82,8 @@ def find_plain_history(
             # A character is found much faster than a text, and many texts have no backslash.
             if not is_plain or ("\\" in text and _NUL in text):
                 return None
+            if head is not None and role == USER:
+                body["content"] = head(at) + guard_heads(content)
             bodies.append(body)
     except (ValueError, KeyError, RecursionError):
         return None
@@ -89,7 +100,7 @@ def _find_first_question(
     Return None if older rows have to be read, or if one of these has an unusual role.
     """
     leading_results = 0  # results at the beginning, whose calls were not read
-    for index, (_, role, _) in enumerate(rows):
+    for index, (_, role, *_) in enumerate(rows):
         if role == USER:
             has_enough = whole or len(rows) - leading_results > budget.messages
             return index if has_enough else None

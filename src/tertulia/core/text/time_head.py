@@ -25,6 +25,12 @@ def format_local_time(at: datetime, zone: tzinfo) -> str:
     return f"{_DAYS[local.weekday()]} {date_and_time[:16]} {date_and_time[16:22]}"
 
 
+def time_head(at: datetime, zone: tzinfo | None) -> str:
+    """Return the line before a message: its local time, or without a zone its time in UTC."""
+    time = at.isoformat("T", "seconds") if zone is None else format_local_time(at, zone)
+    return f"{TIME_HEAD}{time}]\n"
+
+
 class TimeHeadFilter:
     """Removes time lines from the beginning of a text that comes in pieces.
 

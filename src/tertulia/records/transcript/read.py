@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import dropwhile
 from typing import Any, NamedTuple
 
@@ -110,9 +110,17 @@ def read_files(tx: Transaction, hashes: Iterable[str]) -> dict[str, bytes]:
 
 
 def read_plain_history(
-    tx: Transaction, session_id: str, budget: HistoryBudget, ahead: ReadAhead | None = None
+    tx: Transaction,
+    session_id: str,
+    budget: HistoryBudget,
+    ahead: ReadAhead | None = None,
+    *,
+    head: Callable[[int], str] | None = None,
 ) -> list[dict[str, Any]] | None:
-    """Return the history in the OpenAI form if it is legal as it is stored, else None."""
+    """Return the history in the OpenAI form if it is legal as it is stored, else None.
+
+    `head` is that of `find_plain_history`.
+    """
     current = session_rows.current_view(tx, session_id) if ahead is None else ahead.current
     spans = current.spans_after_summary()
     newest = newest_spans(spans, budget.messages + _SPARE)
@@ -124,13 +132,13 @@ def read_plain_history(
         columns = tx.all("plain_messages_of", {"session": log, "first": first, "last": last})
     else:
         columns = [
-            (turn, role, body)
-            for _, _, turn, role, kind, _, author, body, away in rows_ahead
+            (turn, role, at, body)
+            for _, _, turn, role, kind, at, author, body, away in rows_ahead
             if kind is None and author is None and away is None
         ]
     if len(columns) != newest[0].size:
         return None
-    return find_plain_history(columns, first, budget, whole=newest == spans)
+    return find_plain_history(columns, first, budget, whole=newest == spans, head=head)
 
 
 def read_summary(tx: Transaction, current: CurrentView) -> Message | None:

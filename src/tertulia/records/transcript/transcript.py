@@ -15,6 +15,7 @@ from tertulia.core.history.formats import (
     Style,
     Timestamps,
     render,
+    to_text,
     token_counter,
 )
 from tertulia.core.history.model_traits import ModelTraits
@@ -29,6 +30,7 @@ from tertulia.core.history.summary import Compaction, Summariser, extract_summar
 from tertulia.core.history.view import Span, View, newest_spans, view_of_spans
 from tertulia.core.history.window import HistoryBudget, fit_history
 from tertulia.core.message import Draft, Message, draft, text_of
+from tertulia.core.text.time_head import time_head
 from tertulia.core.usage import Usage
 from tertulia.errors import IllegalMove
 from tertulia.records import budgets, session_rows
@@ -61,7 +63,7 @@ from tertulia.records.transcript.windows import (
 )
 from tertulia.records.usage import charge
 from tertulia.storage.base import Transaction
-from tertulia.storage.rows import CurrentView, to_micros
+from tertulia.storage.rows import CurrentView, from_micros, to_micros
 
 
 @checks_arguments
@@ -158,25 +160,32 @@ class Transcript:
         """
         budget = _require_budget(max_messages, max_tokens)
         # A history that is legal as it is stored is the same for every model.
-        may_be_plain = format == "openai" and timestamps == "none" and max_tokens is None
+        may_be_plain = format in ("openai", "text") and timestamps != "all" and max_tokens is None
         is_local = timestamps == "local"
         zone: tzinfo | None = None
+
+        def head(micros: int) -> str:
+            return time_head(from_micros(micros), zone)
 
         def work(tx: Transaction) -> list[dict[str, Any]] | RecentMessages:
             nonlocal zone
             ahead = None
             if not self._db.has_one_writer:
                 ahead = read_ahead(tx, self.session_id, budget, with_zone=is_local)
-                zone = self._context.zone_of(ahead.zone) if is_local else None
+            if is_local:
+                zone = self._read_zone(tx) if ahead is None else self._context.zone_of(ahead.zone)
             if may_be_plain:
-                plain = read_plain_history(tx, self.session_id, budget, ahead)
+                plain = read_plain_history(
+                    tx, self.session_id, budget, ahead,
+                    head=None if timestamps == "none" else head,
+                )  # fmt: skip
                 if plain is not None:
                     return plain
             return read_recent(tx, self.session_id, budget, ahead=ahead)
 
         plain_or_recent = self._db.read(work)
         if isinstance(plain_or_recent, list):
-            return plain_or_recent
+            return plain_or_recent if format == "openai" else to_text(plain_or_recent)
         history = self._make_history(plain_or_recent, budget, timestamps, format, model, zone)
         return history.messages
 
@@ -189,15 +198,15 @@ class Transcript:
             model, shown, {hash_: b64encode(data).decode() for hash_, data in contents.items()}
         )
 
-    def _read_zone(self) -> tzinfo:
+    def _read_zone(self, tx: Transaction) -> tzinfo:
         """Return the time zone of the conversation: its person's, else the store's.
 
         Raise `NotFound` if the session is gone.
         """
-        rows = self._db.query("session_zone", {"id": self.session_id})
-        if not rows:
+        row = tx.one("session_zone", {"id": self.session_id})
+        if row is None:
             raise session_rows.session_not_found(self.session_id)
-        return self._context.zone_of(rows[0][0])
+        return self._context.zone_of(row[0])
 
     def account(
         self,
@@ -216,12 +225,13 @@ class Transcript:
         validate.integer("limit", limit, 1, 1000)
         budget = _require_budget(max_messages, max_tokens)
 
-        def work(tx: Transaction) -> tuple[RecentMessages, AccountRows]:
+        def work(tx: Transaction) -> tuple[RecentMessages, AccountRows, tzinfo | None]:
             recent = read_recent(tx, self.session_id, budget, upto)
-            return recent, read_account_rows(tx, self.session_id, upto, limit)
+            zone = self._read_zone(tx) if timestamps == "local" else None
+            return recent, read_account_rows(tx, self.session_id, upto, limit), zone
 
-        recent, rows = self._db.read(work)
-        history = self._make_history(recent, budget, timestamps, format, None)
+        recent, rows, zone = self._db.read(work)
+        history = self._make_history(recent, budget, timestamps, format, None, zone)
         fates = account_for(recent.messages, history.candidates, history.window)
         return HistoryAccount(
             rows=tuple(
@@ -419,7 +429,7 @@ class Transcript:
         timestamps: Timestamps,
         format: Format,
         model: ModelTraits | None,
-        zone: tzinfo | None = None,
+        zone: tzinfo | None,
     ) -> MadeHistory:
         """Return the history of what was read, with the blocks that it was made from."""
         style = Style(
@@ -429,8 +439,8 @@ class Transcript:
             allow_images=format == "anthropic" or model is not None,
             model=model,
         )
-        if timestamps == "local":
-            style = style._replace(zone=zone or self._read_zone())
+        if zone is not None:
+            style = style._replace(zone=zone)
         candidates = [] if recent.summary is None else [Block(recent.summary)]
         candidates += build_blocks(recent.messages)
         # The text of a file takes at most about a half of the budget.

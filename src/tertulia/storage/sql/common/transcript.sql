@@ -58,7 +58,7 @@ where sessions.id = :id order by messages.place
 
 -- name: plain_messages_of
 -- The few columns of those that have nothing in the others.
-select turn, role, body from messages
+select turn, role, at, body from messages
 where place between (cast(:session as bigint) << 32) + :first and (cast(:session as bigint) << 32) + :last
     and kind is null and author is null and away is null
 order by place
