@@ -11,7 +11,7 @@ import functools
 import inspect
 import os
 import types
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import (
     Annotated,
@@ -66,10 +66,11 @@ def _with_checks(method: Callable[..., Any]) -> Callable[..., Any]:
             if type(value) not in hint.types and not hint.accepts(value):
                 hint.refuse(value)
         for name, value in kwargs.items():
-            if name in by_name and type(value) not in by_name[name].types:
-                hint = by_name[name]
-                if not hint.accepts(value):
-                    hint.refuse(value)
+            named = by_name.get(name)
+            if named is None or type(value) in named.types:
+                continue
+            if not named.accepts(value):
+                named.refuse(value)
         return method(self, *args, **kwargs)
 
     return call
@@ -82,8 +83,8 @@ class _Hint:
         self.name = name
         self._hint = hint
         self.accepts: _Accepts = _acceptor(hint)
-        # The types of the hint that need no look at the value, as nearly all arguments.
-        self.types = frozenset(_options(hint)) & _ACCEPTED_TYPES
+        # Every value of these types fits: nearly all arguments need no other check.
+        self.types = frozenset(kind for option in _options(hint) for kind in _whole_types(option))
 
     def refuse(self, value: object) -> NoReturn:
         """Raise the `ConfigError` for a value that does not fit."""
@@ -107,23 +108,50 @@ def _options(hint: Any) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
+def _whole_types(option: Any) -> Sequence[type]:
+    """Return the types of which every value fits one type of a hint; there may be others."""
+    if option in _ACCEPTED_TYPES:
+        return (option,)
+    kind = get_origin(option) or option
+    if kind is Literal or kind in _ACCEPTORS or not isinstance(kind, type):
+        return ()
+    if kind is Mapping:
+        return (dict,)
+    if kind.__module__ != "collections.abc":
+        return (kind,)
+    return () if _has_checked_items(option) else (list, tuple)
+
+
 def _acceptor(hint: Any) -> _Accepts:
     """Return the function that says whether a value fits a type hint."""
     options = _options(hint)
     if len(options) > 1:
         acceptors = [_acceptor(option) for option in options]
-        return lambda value: any(accepts(value) for accepts in acceptors)
+
+        def accepts_any(value: Any) -> bool:
+            for accepts in acceptors:  # noqa: SIM110 — any() would make a generator for each call
+                if accepts(value):
+                    return True
+            return False
+
+        return accepts_any
     (option,) = options
     if get_origin(option) is Literal:
         allowed = get_args(option)
         return lambda value: isinstance(value, str) and value in allowed
     accepts = _class_acceptor(get_origin(option) or option)
-    if accepts is _is_collection:
-        (item,) = get_args(option)
-        # Other items, such as messages, are checked by the methods, which name the wrong one.
-        if (get_origin(item) or item) in (str, int, tuple):
-            return _collection_acceptor(_acceptor(item))
+    if accepts is _is_collection and _has_checked_items(option):
+        return _collection_acceptor(_acceptor(*get_args(option)))
     return accepts
+
+
+def _has_checked_items(collection: Any) -> bool:
+    """Return whether the items of a collection are checked here.
+
+    Other items, such as messages, are checked by the methods, which name the wrong one.
+    """
+    (item,) = get_args(collection)
+    return (get_origin(item) or item) in (str, int, tuple)
 
 
 def _class_acceptor(kind: Any) -> _Accepts:
