@@ -374,8 +374,8 @@ class AgentTurn:
             rest, self._head_filter = self._head_filter.end(), TimeHeadFilter()
             if rest:
                 await self._show_delta(Delta(rest))
-            if event.text:
-                event = msgspec.structs.replace(event, text=self._without_head(event.text))
+            if event.text and (text := self._without_head(event.text)) != event.text:
+                event = msgspec.structs.replace(event, text=text)
         return _add_price(event)
 
     async def _store_step(self, turn: TurnControl, step: Step, message: MessageToAnswer) -> None:
@@ -493,5 +493,6 @@ def shows_memories(settings: GatewaySettings, session: Session) -> bool:
 def _add_price(event: Event) -> Event:
     """Return the event with the cost of its model call, so that logs and metrics have it too."""
     if isinstance(event, Step | ModelUsage) and event.usage is not None:
-        return msgspec.structs.replace(event, usage=prices.add_estimate(event.usage))
+        usage = prices.add_estimate(event.usage)
+        return event if usage is event.usage else msgspec.structs.replace(event, usage=usage)
     return event

@@ -63,6 +63,7 @@ class DeliveryWorker(Worker[Delivery]):
         self._store = store
         self._pauses = pauses
         self._sent = SentDeliveries(store)
+        self._sends: Counter[AccountKey] = Counter()  # in progress, by account
         self._idempotent = {
             key: adapter.idempotent_seconds
             for key, adapter in adapters.items()
@@ -83,8 +84,9 @@ class DeliveryWorker(Worker[Delivery]):
 
     def _room(self) -> dict[AccountKey, int]:
         """Return how many sends each account has room for; a full one is left out."""
-        sends = Counter(map(self._key, self._in_progress.values()))
-        free = {key: self._pauses.limit(key, self._limit) - sends[key] for key in self._adapters}
+        free = {
+            key: self._pauses.limit(key, self._limit) - self._sends[key] for key in self._adapters
+        }
         return {key: room for key, room in free.items() if room > 0}
 
     def _key(self, delivery: Delivery) -> AccountKey:
@@ -118,6 +120,14 @@ class DeliveryWorker(Worker[Delivery]):
             idempotent=self._idempotent,
         )
         return await self._start_claimed(claim)
+
+    def _start(self, items: Sequence[Delivery]) -> None:
+        self._sends.update(map(self._key, items))
+        super()._start(items)
+
+    def _finish(self, task: asyncio.Task[None]) -> None:
+        self._sends[self._key(self._in_progress[task])] -= 1
+        super()._finish(task)
 
     async def _send(self, delivery: Delivery) -> None:
         problem: PlatformError | None = None
@@ -257,8 +267,8 @@ class SentDeliveries:
         self._waiting.append((delivery, message_id, stored))
         if self._settling is None:
             self._settling = asyncio.create_task(self._settle_waiting())
-        # The settling goes on when the task that waits for it is cancelled.
-        await asyncio.shield(stored)
+        # If this task is cancelled, only `stored` is: the settling goes on.
+        await stored
 
     async def _settle_waiting(self) -> None:
         """Settle what waits, and what comes meanwhile, until nothing is left."""
@@ -284,9 +294,10 @@ class SentDeliveries:
             for _, _, stored in batch[len(outcomes) :]:
                 stored.cancel()  # the gateway stops, or the store is closed
         for (_, _, stored), outcome in zip(batch, outcomes, strict=True):
+            if stored.cancelled():
+                continue
             if isinstance(outcome, Error):
                 stored.set_exception(outcome)
-                stored.exception()  # nobody may be there to retrieve it
             else:
                 stored.set_result(None)
 

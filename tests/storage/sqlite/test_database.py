@@ -148,3 +148,58 @@ class TestFileInUse:
             aside.rename(path)
             transcript.append(said("three"))
             assert [message["content"] for message in transcript.load()] == ["one", "three"]
+
+
+class TestStatements:
+    """What a connection does for the statements that it runs."""
+
+    def test_claim_stays_prepared_while_many_other_calls_run(self, handles: Handles) -> None:
+        """To prepare the statements of a claim takes longer than to run them."""
+        store = handles.open()
+        writer = sqlite_of(store)._writer
+        store.inbox.claim()
+        put_messages(store, 20)
+        store.inbox.claim(1)
+        prepared = writer.cache_stats()["misses"]
+        put_messages(store, 70, first=20)
+        store.inbox.claim(1)
+        assert writer.cache_stats()["misses"] == prepared
+
+    def test_accepted_messages_that_share_a_commit_need_no_savepoint(
+        self, handles: Handles
+    ) -> None:
+        store = handles.open()
+        statements: list[str] = []
+        writer = sqlite_of(store)._writer
+        writer.set_profile(lambda sql, nanoseconds: statements.append(sql))
+        store.in_one_commit(lambda: put_messages(store, 3))
+        assert statements.count("commit") == 1
+        assert not [sql for sql in statements if sql.startswith("savepoint")]
+        assert store.inbox.count("waiting") == 3
+
+    def test_failed_statement_changes_nothing_beside_others_in_the_same_commit(
+        self, handles: Handles
+    ) -> None:
+        store = handles.open()
+        rows(
+            store,
+            "create trigger refuse before insert on inbox when new.key like '%ben%'"
+            " begin select raise(abort, 'refused'); end",
+        )
+        errors: list[tertulia.Error] = []
+
+        def put_both() -> None:
+            store.inbox.put(dm("anna"), "hello", message_id="1")
+            try:
+                store.inbox.put(dm("ben"), "hello", message_id="1")
+            except tertulia.Error as problem:
+                errors.append(problem)
+
+        store.in_one_commit(put_both)
+        assert len(errors) == 1
+        assert [item.source.chat_id for item in store.inbox.find().items] == [dm("anna").chat_id]
+
+
+def put_messages(store: Store, count: int, *, first: int = 0) -> None:
+    for number in range(first, first + count):
+        store.inbox.put(dm(f"person{number}"), "hello", message_id="1")

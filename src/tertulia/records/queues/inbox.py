@@ -284,7 +284,7 @@ def _accept(
     is_simple = params["arrival"] is not None and not gather_seconds and waiting_limit != 0
     step = "inbox_accept", {**params, "waiting_limit": waiting_limit or 0}
     is_lost = False
-    if is_simple and not db.has_one_writer:
+    if is_simple:
         try:
             results = db.attempt([step], lanes=[lane])
         except StatementLost:
@@ -292,14 +292,10 @@ def _accept(
         if results is not None and results[0]:
             return to_item(results[0][0], is_new=True)
 
-    def work(tx: Transaction) -> InboxItem:
-        # There are no round trips to save here, and one transaction for both saves a commit.
-        row = tx.one(*step) if is_simple and db.has_one_writer else None
-        if row is not None:
-            return to_item(row, is_new=True)
-        return _accept_in(tx, source, params, gather_seconds, waiting_limit, is_lost=is_lost)
-
-    return db.write(work, lane=lane)
+    return db.write(
+        lambda tx: _accept_in(tx, source, params, gather_seconds, waiting_limit, is_lost=is_lost),
+        lane=lane,
+    )
 
 
 def _accept_in(

@@ -111,7 +111,6 @@ class TurnControl:
         # row of their session is the lock that they share.
         self._lane = session_rows.lane_of(self._key)
         self._ticket = Ticket(context.db, self._lane)
-        self._token = fast_path.new_token()
         self._tries = 0
         self._turn: TurnRef | None = None
         self._is_open = False
@@ -524,6 +523,11 @@ class TurnControl:
             self._resumes,
         )
         return fast_path.enter(attempt, self._lane)
+
+    @cached_property
+    def _token(self) -> int:
+        """Made in the thread that enters: the system call would hold up an event loop."""
+        return fast_path.new_token()
 
     @cached_property
     def _drafts(self) -> list[Draft]:

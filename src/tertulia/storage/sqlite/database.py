@@ -59,6 +59,10 @@ class BoundStatements(dict[str, tuple[str, Callable[[Any], Any]]]):
             self[name] = text, itemgetter(*names) if names else _keep
         return self[name]
 
+    def is_atomic(self, steps: Sequence[Step]) -> bool:
+        """Return whether it is a single statement, which undoes itself if it fails."""
+        return len(steps) == 1 and ";" not in self[steps[0][0]][0]
+
 
 def _keep(params: Any) -> Any:
     return params
@@ -142,11 +146,13 @@ class SqliteDatabase(DatabaseHandle):
 
     def write(self, work: Callable[[Transaction], T], *, lane: str | None = None) -> T:
         # `lane` is ignored: the file has one writer at a time.
-        if self._group.shared_thread == threading.get_ident():
+        if self._is_shared:
             return self._group.write_shared(work)
         return self._group.submit(Job(work))  # type: ignore[no-any-return]
 
     def attempt(self, steps: Sequence[Step], *, lanes: Sequence[str]) -> list[list[Row]] | None:
+        if self._is_shared and self._statements.is_atomic(steps):
+            return self._group.run_shared(lambda tx: tx.together(steps))
         return self.write(lambda tx: tx.together(steps))
 
     def query(self, statement: str, params: Params = _NO_PARAMS) -> list[Row]:
@@ -160,8 +166,8 @@ class SqliteDatabase(DatabaseHandle):
         return self.write(work)
 
     def read(self, work: Callable[[Transaction], T]) -> T:
-        if self._group.shared_thread == threading.get_ident():
-            return self._group.read_shared(work)
+        if self._is_shared:
+            return self._group.run_shared(work)
         ticket = object()
         reader = None
         try:
@@ -221,7 +227,7 @@ class SqliteDatabase(DatabaseHandle):
         return bool(before[1] == before[2] and after[2] == before[2] + 1)
 
     def notify(self, channel: str) -> None:
-        if self._group.shared_thread == threading.get_ident():
+        if self._is_shared:
             # A waiter that is woken before the commit would find nothing.
             self._group.shared_channels.add(channel)
         else:
@@ -276,6 +282,11 @@ class SqliteDatabase(DatabaseHandle):
                 connection.close()
         except FOREIGN as problem:
             raise translate_errors(problem, self.path) from problem
+
+    @property
+    def _is_shared(self) -> bool:
+        """True if this thread runs calls that share a transaction."""
+        return self._group.shared_thread == threading.get_ident()
 
     # -- connections
 

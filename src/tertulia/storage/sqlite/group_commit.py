@@ -155,10 +155,11 @@ class GroupCommit:
         connection.execute("release call")
         return result
 
-    def read_shared(self, work: Callable[[Transaction], T]) -> T:
-        """Read in the shared transaction.
+    def run_shared(self, work: Callable[[Transaction], T]) -> T:
+        """Run work that only reads, or is a single statement, in the shared transaction.
 
-        A call sees its own writes and fails together with them if they are not stored.
+        There is nothing to undo if it fails, and a savepoint would copy every page that changes. A
+        call sees its own writes and fails together with them if they are not stored.
         """
         self._check_shared()
         try:

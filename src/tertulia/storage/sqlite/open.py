@@ -50,6 +50,7 @@ def open_writer(path: str, *, is_safe: bool, busy_seconds: float) -> apsw.Connec
 
 def connect(path: str, *, is_safe: bool, busy_seconds: float) -> apsw.Connection:
     """Return a new connection with the settings that every connection of a store has."""
+    # apsw drops the statement that was not run for so many others; it allows no more.
     connection = apsw.Connection(path, statementcachesize=512)
     connection.set_busy_handler(busy_handler(busy_seconds))
     connection.execute(f"pragma synchronous = {'full' if is_safe else 'normal'}")
