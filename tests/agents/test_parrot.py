@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tertulia.agents import ParrotAgent, Request
-from tertulia.agents.base import running
+from tertulia.agents.base import Delta, Step, running
 from tertulia.testing.agent_contract import echo
 from tertulia.testing.scripted_gateway import RecordedEvents, ScriptedGateway
 from tests.agents.agent_fixtures import run_turn
@@ -87,3 +87,16 @@ def test_streamed_text_equals_the_answer(text: str) -> None:
     recorded = asyncio.run(exchange())
     expected = text if text.strip() else "I was given no context prompt."
     assert recorded.shown == recorded.answer == expected
+
+
+def test_deltas_that_nobody_sees_are_left_out() -> None:
+    async def history(**options: Any) -> list[dict[str, Any]]:
+        return [{"role": "user", "content": "hello"}]
+
+    async def collect(*, streams: bool) -> list[type]:
+        request = Request(text="hello", history=history, streams=streams)
+        async with running(ParrotAgent(), request) as events:
+            return [type(event) async for event in events]
+
+    assert Delta in asyncio.run(collect(streams=True))
+    assert asyncio.run(collect(streams=False)) == [Step]

@@ -72,7 +72,7 @@ class ParrotAgent:
             answer = _answer(request, history, calls, results)
             if new_messages:
                 answer += "\n\nMeanwhile you said: " + "; ".join(new_messages)
-            for piece in _PIECE.findall(answer):
+            for piece in _PIECE.findall(answer) if request.streams else ():
                 watcher.check()
                 yield Delta(piece)
             yield Step(answer, usage=_estimate_usage(request, history, answer))

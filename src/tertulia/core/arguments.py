@@ -52,11 +52,10 @@ def _with_checks(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.cache  # read at the first call: importing the package stays fast
     def read_hints() -> tuple[list[_Hint], dict[str, _Hint]]:
-        types_by_name = get_type_hints(method)
         # Not `inspect.signature`, which takes as long as everything else in a first call.
         code = inspect.unwrap(method).__code__
         _, *names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]  # without self
-        hints = [_Hint(name, types_by_name.get(name, Any)) for name in names]
+        hints = [_Hint(method, name) for name in names]
         return hints, {hint.name: hint for hint in hints}
 
     @functools.wraps(method)
@@ -77,14 +76,30 @@ def _with_checks(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Hint:
-    """The type hint of one argument."""
+    """The type hint of one argument; it is read when the argument is first given."""
 
-    def __init__(self, name: str, hint: Any) -> None:
+    def __init__(self, method: Callable[..., Any], name: str) -> None:
+        self._method = method
         self.name = name
-        self._hint = hint
-        self.accepts: _Accepts = _acceptor(hint)
-        # Every value of these types fits: nearly all arguments need no other check.
-        self.types = frozenset(kind for option in _options(hint) for kind in _whole_types(option))
+
+    @functools.cached_property
+    def _hint(self) -> Any:
+        annotations = self._method.__annotations__
+        if self.name not in annotations:
+            return Any
+        alone = types.SimpleNamespace(__annotations__={self.name: annotations[self.name]})
+        names = inspect.unwrap(self._method).__globals__
+        return get_type_hints(alone, names)[self.name]
+
+    @functools.cached_property
+    def accepts(self) -> _Accepts:
+        """The function that says whether a value fits."""
+        return _acceptor(self._hint)
+
+    @functools.cached_property
+    def types(self) -> frozenset[type]:
+        """Types of which every value fits: nearly all arguments need no other check."""
+        return frozenset(kind for option in _options(self._hint) for kind in _whole_types(option))
 
     def refuse(self, value: object) -> NoReturn:
         """Raise the `ConfigError` for a value that does not fit."""

@@ -266,8 +266,6 @@ class AgentTurn:
     ) -> None:
         assert self._progress is not None
         is_answered = False
-        # Most events are deltas, and many adapters show none of them.
-        is_watched = self._observe is not None or self._progress.shows_text
         self._spans = spans = await self._start_spans(turn, message)
         if spans.is_recording:
             tools = tuple(map(spans.wrap_tool, request.tools))
@@ -277,7 +275,7 @@ class AgentTurn:
                 async with run_agent(self._agent, request) as events:
                     async for event in events:
                         if isinstance(event, Delta | Thought):
-                            if is_watched:
+                            if request.streams:
                                 await self._stream(event)
                             continue
                         await self._store_event(turn, await self._complete(event), message)
@@ -438,6 +436,7 @@ class AgentTurn:
         async def steer() -> Sequence[str]:
             return await self._steer(turn, message)
 
+        assert self._progress is not None
         parts = (
             self._prompt,
             turn.context_prompt,
@@ -454,6 +453,8 @@ class AgentTurn:
             platform=message.source.platform,
             stop=signals.stop,
             steer=steer,
+            # Most events are deltas, and many adapters show none of them.
+            streams=self._observe is not None or self._progress.shows_text,
         )
 
     async def _memories(self, turn: TurnControl) -> str:

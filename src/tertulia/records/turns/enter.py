@@ -23,8 +23,8 @@ from tertulia.records.turns.ticket import TICKET_MICROS
 from tertulia.records.turns.user_message import UserMessage
 from tertulia.records.turns.waiting import AnsweredCall, decline_for_message, take_answers
 from tertulia.storage import rows
-from tertulia.storage.base import Transaction
-from tertulia.storage.rows import SessionRow, to_micros
+from tertulia.storage.base import Params, Transaction
+from tertulia.storage.rows import SessionRow, session_row, to_micros
 
 # Who wrote in a shared chat if the platform does not tell.
 UNKNOWN_AUTHOR = "unknown"
@@ -127,6 +127,19 @@ class EnterTurn(NamedTuple):
             tx.run("turn_clear_dedupe_key", {"arrival": dedupe_key})
         return self._begin(tx, row, notice, dedupe_key)
 
+    def enter_undecided(self, tx: Transaction, params: Params) -> OpenedTurn | None:
+        """Begin the turn if nothing has to be decided, else change nothing and return None.
+
+        `params` are those of `turn_enter`, whose condition says so.
+        """
+        entry = Entry(self.drafts[0], author=params["author"])
+        columns = append_with(tx, "turn_enter", params, [entry], params["now"])
+        if columns is None:
+            return None
+        opened = self.opened(session_row(columns[4:]))
+        self._insert_turn(tx, opened, params["arrival"], first_seq=opened.row.last_seq)
+        return opened
+
     def opened(self, row: SessionRow) -> OpenedTurn:
         """Return the turn that this caller has begun, from the row of its session since then."""
         return OpenedTurn(row, None, TurnRef(row.ref, row.id, row.turns, row.epoch))
@@ -205,18 +218,22 @@ class EnterTurn(NamedTuple):
         author = author_of(self.context, self.message.source)
         entries = [Entry(item, author=author) for item in self.drafts]
         opened = self._take_session(tx, row, notice, entries=entries, turns=1, active_at=now)
-        tx.run(
-            "turn_insert",
-            {
-                "ref": row.ref,
-                "number": opened.turn.number,
-                "arrival": dedupe_key,
-                "now": now,
-                "first_seq": opened.row.last_seq - len(entries) + 1,
-                "token": self.token,
-            },
-        )
+        first_seq = opened.row.last_seq - len(entries) + 1
+        self._insert_turn(tx, opened, dedupe_key, first_seq=first_seq)
         return opened
+
+    def _insert_turn(
+        self, tx: Transaction, opened: OpenedTurn, dedupe_key: str | None, *, first_seq: int
+    ) -> None:
+        params = {
+            "ref": opened.turn.ref,
+            "number": opened.turn.number,
+            "arrival": dedupe_key,
+            "now": to_micros(self.now),
+            "first_seq": first_seq,
+            "token": self.token,
+        }
+        tx.run("turn_insert", params)
 
     def _resume(self, tx: Transaction, row: SessionRow, number: int) -> OpenedTurn:
         """Enter the newest turn again. The user wrote nothing new, so it is not their activity."""

@@ -4,7 +4,7 @@
 conditions that say that the general path would have nothing to decide. If a condition does not
 hold they change nothing, and the general path follows: `EnterTurn.enter` and `WriteStep.write`,
 where the rules are. On PostgreSQL that makes one round trip of six, and one of two (decision 0015).
-On SQLite entering saves seven statements; answering has nothing to save there.
+On SQLite entering saves five statements; answering has nothing to save there.
 
 If the connection breaks, nobody knows whether the statement was stored. The general path then finds
 its own turn by its token, or its own answer. Should the server run the lost statement after that,
@@ -56,8 +56,7 @@ def enter(attempt: EnterTurn, lane: str) -> Entered:
         # One transaction for both: there are no round trips to save, and a second commit would be
         # a second wait for the disk.
         def enter_either_way(tx: Transaction, answers: ProcessAnswers) -> Entered:
-            row = tx.one("turn_enter", params)
-            return attempt.enter(tx, answers) if row is None else attempt.opened(session_row(row))
+            return attempt.enter_undecided(tx, params) or attempt.enter(tx, answers)
 
         return write_with_process_check(context, enter_either_way, lane=lane)
     try:
