@@ -417,9 +417,11 @@ class Pipeline:
 
     async def _run_turn(self, item: InboxItem, message: UserMessage) -> bool:
         """Answer a message in a turn; return whether the answer settled the inbox item too."""
-        files = await self._fetch_files(item, message.media)
-        prepared = await self.prepare_files(item.source, message.text, files)
-        await self._report_unusable_files(item, prepared)
+        prepared = PreparedMessage(text=message.text, files=[])
+        if message.media:
+            files = await self._fetch_files(item, message.media)
+            prepared = await self.prepare_files(item.source, message.text, files)
+            await self._report_unusable_files(item, prepared)
         reads = EntryReads()
         agent_turn: AgentTurn | None = None
         turn = self.store.turn_control(

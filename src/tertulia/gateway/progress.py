@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Literal
 
 from tertulia.core.source import Source
@@ -71,9 +71,12 @@ class TurnProgress:
         """Return whether the reasoning of the model is shown while it is written."""
         return self._adapter is not None and self._adapter.shows_thoughts
 
-    @asynccontextmanager
-    async def shown(self) -> AsyncIterator[None]:
+    def shown(self) -> AbstractAsyncContextManager[None]:
         """Show the turn while the block runs."""
+        return self._shown() if self.is_visible else nullcontext()
+
+    @asynccontextmanager
+    async def _shown(self) -> AsyncIterator[None]:
         self.draft_id = await self.show("began")
         ticker = asyncio.create_task(self._tick()) if self._needs_ticker() else None
         try:

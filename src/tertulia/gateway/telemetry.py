@@ -95,12 +95,12 @@ class AgentSpans:
         """Return whether there is a tracer."""
         return self._tracer is not None
 
-    @contextlib.contextmanager
-    def run(self) -> Iterator[None]:
+    def run(self) -> contextlib.AbstractContextManager[None]:
         """Record the whole run."""
-        if self._tracer is None:
-            yield
-            return
+        return contextlib.nullcontext() if self._tracer is None else self._recorded_run()
+
+    @contextlib.contextmanager
+    def _recorded_run(self) -> Iterator[None]:
         self._run = span = self._start("invoke_agent", self._agent.name)
         try:
             yield

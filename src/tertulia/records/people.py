@@ -137,8 +137,8 @@ class People:
         identity = keys.person_of(source)
         if identity is None:
             return "guest"
-        rows = self._db.query("person_get", {"person": identity})
-        return _to_person(rows[0]).role if rows else "guest"
+        rows = self._db.query("person_role", {"person": identity})
+        return rows[0][0] if rows else "guest"
 
     def remember(self, source: Source, *, role: Role) -> None:
         """Store a source's user with a role; raise `ConfigError` if the source names no user."""

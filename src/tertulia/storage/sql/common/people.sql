@@ -14,6 +14,9 @@ person, platform, account, user_id, user_id_alt, name, zone, role, created_at,
 -- name: person_get
 select {part_person} from people where person = :person
 
+-- name: person_role
+select role from people where person = :person
+
 -- name: person_zone
 select zone from people where person = :person
 
