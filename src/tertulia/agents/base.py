@@ -107,8 +107,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     `system` is the context prompt, `text` the message of the user (it is also the last message of
     `history`). `stop` is set when the user sends /stop or the turn is interrupted. `steer` returns
-    the messages that the user has sent since the run began. Without `streams` nobody sees the
-    deltas: an agent may leave them out.
+    the messages that the user has sent since the run began. Without `streams` nobody sees
+    deltas and thoughts: an agent may leave them out.
     """
 
     text: str
