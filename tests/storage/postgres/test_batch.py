@@ -255,23 +255,22 @@ def test_single_prepared_statement_answers_refuses_and_is_lost(
 ) -> None:
     """The main thread waits in Python, others in libpq: both see the same."""
     batch = connection.batch
-    seen: list[Any] = []
+    results: list[Any] = []
     quotient = Query(b"select 12 / $1::bigint")
 
     def run() -> None:
-        for number in (1, 2, 3, 4, 4, 6):
-            seen.append(ask(batch, quotient, number))
+        results.extend(ask(batch, quotient, number) for number in (1, 2, 3, 4, 4, 6))
         for _ in range(2):  # the connection is usable after an error
             try:
                 ask(batch, quotient, 0)
             except errors.DivisionByZero:
-                seen.append("refused")
+                results.append("refused")
         with as_owner(address) as owner:
             owner.execute("select pg_terminate_backend(%s)", (connection.info.backend_pid,))
         try:
             ask(batch, quotient, 1)
         except psycopg.OperationalError:
-            seen.append("lost")
+            results.append("lost")
 
     if in_thread:
         thread = threading.Thread(target=run)
@@ -279,5 +278,15 @@ def test_single_prepared_statement_answers_refuses_and_is_lost(
         thread.join()
     else:
         run()
-    assert seen == [[(12,)], [(6,)], [(4,)], [(3,)], [(3,)], [(2,)], "refused", "refused", "lost"]
+    assert results == [
+        [(12,)],
+        [(6,)],
+        [(4,)],
+        [(3,)],
+        [(3,)],
+        [(2,)],
+        "refused",
+        "refused",
+        "lost",
+    ]
     assert connection.closed
