@@ -160,6 +160,42 @@ def test_everybody_is_believed_only_by_a_setting(tmp_path: Path, mail: MailServe
     converse(tmp_path, mail, act, senders="anyone", auth_server=None)
 
 
+def test_unverified_sender_is_another_guest_where_everyone_is_answered(
+    tmp_path: Path, mail: MailServers
+) -> None:
+    """A forged mail, even in her thread, gets neither Ana's role nor her conversation."""
+    rules = GatewaySettings(
+        gather_seconds=0, platforms={"email": PlatformSettings(admission="everyone", owners=(ANA,))}
+    )
+
+    async def act(store: aio.Store, address: str) -> None:
+        await write(mail, address, "true", subject="Plans")
+        (first,) = await sent(mail, 1)
+        await write(mail, address, "forged", results=None, replies_to=first, subject="Re: Plans")
+        answers = await sent(mail, 2)
+        assert [answer.recipients for answer in answers] == [[ANA], [ANA]]
+        assert [answer.text for answer in answers] == ["re true", "re forged"]
+        sessions = {
+            str(session.origin.user_id): session for session in (await store.sessions.find()).items
+        }
+        assert set(sessions) == {ANA, f"unverified:{ANA}"}
+        roles = {user: await store.people.role_of(s.origin) for user, s in sessions.items()}
+        assert roles[f"unverified:{ANA}"] == "guest"
+        forger = sessions[f"unverified:{ANA}"].origin
+        assert not (await store.for_person(forger).search("true")).items
+
+    converse(tmp_path, mail, act, settings=rules, admission="everyone")
+
+
+def test_unverified_mail_to_several_people_is_ignored(tmp_path: Path, mail: MailServers) -> None:
+    async def act(store: aio.Store, address: str) -> None:
+        await write(mail, address, "forged", results=None, Cc="bob@example.com")
+        await write(mail, address, "true")
+        assert [message.text for message in await sent(mail, 1)] == ["re true"]
+
+    converse(tmp_path, mail, act, admission="everyone")
+
+
 @pytest.mark.parametrize(
     "fields",
     [

@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tertulia.platforms.email.trust import read_trust
+from tertulia.platforms.email.headers import parse_header
+from tertulia.platforms.email.trust import own_results, read_trust
 
 OWN = "mx.example.org"
 ANA = "ana@example.com"
+PASSED = "dmarc=pass header.from=example.com"
 
 
 @pytest.mark.parametrize(
@@ -78,7 +80,32 @@ def test_domain_above_the_sender_speaks_for_it() -> None:
 def test_foreign_results_do_not_count(name: str) -> None:
     forged = f"{name}; dmarc=pass header.from=example.com"
     assert read_trust([forged], OWN, ANA).method is None
-    assert read_trust([forged], None, ANA).method is None
+
+
+@pytest.mark.parametrize(
+    ("top", "method"),
+    [
+        ("", None),
+        ("Received: from evil.example by mx.example.org; today\r\n", None),
+        ("received:\r\n\tby mx\r\nReturn-Path: <eve@evil.example>\r\n", None),
+        (f"Authentication-Results: {OWN}; spf=fail\r\nReceived: by mx\r\n", None),
+        (f"Authentication-Results: {OWN}; {PASSED}\r\nReceived: by mx\r\n", "DMARC"),
+    ],
+)
+def test_without_a_name_only_results_above_what_was_received_count(
+    top: str, method: str | None
+) -> None:
+    """A sender writes everything from the first Received on; nothing of it can verify them."""
+    sent = (
+        "Received: by evil.example; today\r\n"
+        f"Authentication-Results: {OWN}; {PASSED}\r\n"
+        f"From: {ANA}\r\n\r\n"
+    )
+    message = parse_header((top + sent).encode())
+    assert read_trust(own_results(message, None), None, ANA).method == method
+    assert read_trust(own_results(message, OWN), OWN, ANA).method == (
+        None if "spf=fail" in top else "DMARC"
+    )
 
 
 def test_only_the_topmost_results_of_the_own_server_count() -> None:

@@ -28,9 +28,10 @@ class EmailSettings(PlatformSettings, frozen=True, kw_only=True):
     password       the password at both servers; better kept out of the file
     password_env   the environment variable that contains it
     folder         the folder whose new mails are answered
-    senders        whose mails are read: those whose address the own server has verified, by DKIM,
-                   SPF or DMARC (verified), or all, although an address can be forged (anyone)
-    auth_server    the name of the own server in its Authentication-Results fields
+    senders        whose address is believed: one that the own server has verified by DKIM, SPF or
+                   DMARC (verified), or any, although it can be forged (anyone)
+    auth_server    the name of the own server in its Authentication-Results fields; without it only
+                   results above every Received field count, where no sender can write
     """
 
     address: str
@@ -69,14 +70,6 @@ def build(context: BuildContext) -> Adapter:
                 hint='Write for example: address = "agent@example.org"',
                 field=f"{section}.address",
             )
-    if settings.senders == "verified" and not settings.auth_server:
-        raise ConfigError(
-            f"{section} has no auth_server, so the address of no sender can be verified.",
-            hint="Look into a mail that you received: the first word after"
-            ' "Authentication-Results:" is the name. Or let in forged addresses:'
-            ' senders = "anyone". docs/email.md explains both.',
-            field=f"{section}.auth_server",
-        )
     return EmailAdapter(
         settings,
         context.require_secret("password"),
@@ -109,7 +102,7 @@ PLATFORM = PlatformDefinition(
         SetupQuestion(
             key="auth_server",
             question="The name after Authentication-Results: in your mails",
-            default="",  # what to do without one is explained then
+            default="",
         ),
     ),
     guide=(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
@@ -68,6 +68,8 @@ _MAX_THREADS: Final = 5_000
 # So many mails of one address within a minute are those of a program.
 _MAX_PER_MINUTE: Final = 20
 _NEWEST_CHECKED: Final = 5
+# In front of an address that may be forged; no address has a colon.
+_UNVERIFIED: Final = "unverified:"
 
 
 class FolderPosition(NamedTuple):
@@ -121,7 +123,7 @@ class EmailAdapter(Adapter):
         self._address = normal_address(settings.address) or settings.address
         self._ids = MailIds(password, self._address.rpartition("@")[2])
         self._room = asyncio.Semaphore(_MAX_CONNECTIONS)
-        self._threads: OrderedDict[str, _Thread] = OrderedDict()
+        self._threads: OrderedDict[tuple[str, str], _Thread] = OrderedDict()
         self._roots: OrderedDict[str, str] = OrderedDict()
         self._recent: dict[str, deque[float]] = {}
         self._marks_seen = True
@@ -280,25 +282,29 @@ class EmailAdapter(Adapter):
         if header.program is not None:
             log.info("email: mail %d is not answered: %s", mail.uid, header.program)
             return None
-        if self._settings.senders == "verified" and mail.trust.method is None:
+        is_group = header.is_named and bool(header.others)
+        is_believed = self._settings.senders == "anyone" or mail.trust.method is not None
+        if not is_believed and (is_group or self._settings.admission != "everyone"):
             log.warning("email: mail %d is ignored: %s", mail.uid, mail.trust)
             return None
+        # Whoever forges an address is another person than the one it belongs to (decision 0061).
+        sender = header.sender if is_believed else f"{_UNVERIFIED}{header.sender}"
+        chat_id = ",".join(sorted({sender, *header.others})) if is_group else sender
         text = mail.text or header.subject or None
         if text is None and not mail.files:
             return None
         root = await self._root_of(imap, mail)
-        self._remember(root, mail)
-        is_group = header.is_named and bool(header.others)
+        self._remember(chat_id, root, mail)
         is_reply_to_us = self._ids.delivery_of(header.reply_to or "") is not None
         return Incoming(
             source=Source(
                 "email",
-                ",".join(sorted({header.sender, *header.others})) if is_group else header.sender,
+                chat_id,
                 account=self.account or "",
                 chat_type="group" if is_group else "dm",
                 chat_name=header.subject if is_group else None,
                 chat_topic=f"{header.subject} ({mail.trust})".strip(),
-                user_id=header.sender,
+                user_id=sender,
                 user_name=header.sender_name,
                 thread_id=root,
             ),
@@ -330,9 +336,9 @@ class EmailAdapter(Adapter):
             return (*parent.references, references[0])[0]
         return references[0]
 
-    def _remember(self, root: str, mail: ReceivedMail) -> None:
-        self._threads.pop(root, None)
-        self._threads[root] = _Thread(mail.header.subject, mail.header.message_id)
+    def _remember(self, chat_id: str, root: str, mail: ReceivedMail) -> None:
+        self._threads.pop((chat_id, root), None)
+        self._threads[chat_id, root] = _Thread(mail.header.subject, mail.header.message_id)
         if len(self._threads) > _MAX_THREADS:
             self._threads.popitem(last=False)
 
@@ -381,7 +387,8 @@ class EmailAdapter(Adapter):
         return message_id
 
     def _recipients(self, chat_id: str | None) -> list[str]:
-        addresses = [normal_address(text) for text in (chat_id or "").split(",")]
+        names = (chat_id or "").removeprefix(_UNVERIFIED).split(",")
+        addresses = [normal_address(name) for name in names]
         recipients = [address for address in addresses if address is not None]
         if not recipients or len(recipients) < len(addresses) or self._own & {*recipients}:
             raise Refused(
@@ -397,7 +404,7 @@ class EmailAdapter(Adapter):
             name = message.media.name if message.media is not None else None
             subject = title_of(message.text) or name or "A message"
             return subject, (message.reply_to,) if message.reply_to else ()
-        thread = self._threads.get(root) or await self._look_up(root)
+        thread = self._threads.get((message.chat_id or "", root)) or await self._look_up(root)
         last_id = message.reply_to or (thread.last_id if thread is not None else root)
         subject = reply_subject(thread.subject if thread is not None else "your mail")
         return subject, tuple(dict.fromkeys((root, last_id)))
@@ -450,11 +457,19 @@ class EmailAdapter(Adapter):
         smtp.close()
         count = f"{len(uids)} mail{'' if len(uids) == 1 else 's'}"
         line = f"{self._address} ({count} in {self._settings.folder})"
+        return line + self._missing_results(names)
+
+    def _missing_results(self, names: Sequence[str]) -> str:
+        """Return what to change so that senders are verified; `names` are servers of late mails."""
         expected = (self._settings.auth_server or "").lower()
-        if self._settings.senders == "verified" and names and expected not in names:
-            others = ", ".join(dict.fromkeys(names))
-            line += f"; its newest mails do not name the auth_server {expected}, but {others}"
-        return line
+        others = ", ".join(dict.fromkeys(names))
+        if self._settings.senders == "anyone" or expected in names:
+            return ""
+        if expected:
+            return (
+                f"; its newest mails do not name the auth_server {expected}, but {others or 'none'}"
+            )
+        return f"; no auth_server is set, and its newest mails name {others or 'none'}"
 
     @asynccontextmanager
     async def _connect(self) -> AsyncIterator[ImapConnection]:

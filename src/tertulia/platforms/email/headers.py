@@ -104,15 +104,17 @@ def field_text(message: Message, name: str) -> str:
     return next(_fields(message, name), "")
 
 
-def _fields(message: Message, name: str) -> Iterator[str]:
+def _fields(message: Message, name: str, above: str | None = None) -> Iterator[str]:
     for key, value in message.raw_items():
+        if above is not None and key.lower() == above.lower():
+            return
         if key.lower() == name.lower():
             yield str(value).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def all_fields(message: Message, name: str) -> list[str]:
-    """Return all fields of a name, the topmost first."""
-    return list(_fields(message, name))
+def all_fields(message: Message, name: str, *, above: str | None = None) -> list[str]:
+    """Return all fields of a name, the topmost first; only those above every field `above`."""
+    return list(_fields(message, name, above))
 
 
 def normal_address(address: str) -> str | None:

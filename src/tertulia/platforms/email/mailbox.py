@@ -16,7 +16,6 @@ import msgspec
 from tertulia.core.media import Media
 from tertulia.platforms.email.headers import (
     Header,
-    all_fields,
     field_text,
     parse_header,
     read_header,
@@ -31,7 +30,7 @@ from tertulia.platforms.email.structure import (
     decode_transfer,
     read_structure,
 )
-from tertulia.platforms.email.trust import Trust, read_trust
+from tertulia.platforms.email.trust import Trust, own_results, read_trust
 
 # The beginning of a header that is read; more than the limit of a reply would end the connection.
 HEADER_ITEM: Final = f"BODY.PEEK[HEADER]<0.{2**18}>"
@@ -65,7 +64,8 @@ async def fetch_mail(
 ) -> ReceivedMail | BounceReport | None:
     """Return a mail, or None if it is gone; raise `ValueError` if it cannot be understood.
 
-    `own` are the addresses of the account, `server` the name in its Authentication-Results.
+    `own` are the addresses of the account, `server` the name in its Authentication-Results, if it
+    is known.
     """
     items = ("UID", "INTERNALDATE", "BODYSTRUCTURE", HEADER_ITEM)
     fields = await imap.fetch(uid, items)
@@ -86,7 +86,7 @@ async def fetch_mail(
     return ReceivedMail(
         uid=uid,
         header=header,
-        trust=read_trust(all_fields(message, "Authentication-Results"), server, header.sender),
+        trust=read_trust(own_results(message, server), server, header.sender),
         text=split.text,
         quoted=split.quoted[:_MAX_QUOTED],
         files=tuple(_media(part, uid, validity) for part in structure.files),

@@ -3,16 +3,20 @@
 Anybody can write any address into From. The server that received the mail checks it (SPF, DKIM,
 DMARC) and writes the results into a field Authentication-Results (RFC 8601). Others can write such
 fields too, so only those with the name of the own server count; a server removes foreign fields
-with its name.
+with its name. If that name is not known, only a field above every Received counts: each server puts
+a Received on top of what it is sent.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from email.message import Message
 from typing import Literal
 
 import msgspec
+
+from tertulia.platforms.email.headers import all_fields
 
 _RESULT = re.compile(r"\A\s*(dkim|spf|dmarc|auth)\s*(?:/\s*\d+)?\s*=\s*([a-z]+)", re.I)
 _PROPERTY = re.compile(r"\b(header|smtp|policy)\.([a-z-]+)\s*=\s*([^\s;]+)", re.I)
@@ -38,13 +42,16 @@ class Trust(msgspec.Struct, frozen=True):
         return f"sender not verified ({', '.join(self.results) or 'no results of the server'})"
 
 
-def read_trust(fields: Sequence[str], server: str | None, sender: str) -> Trust:
-    """Return the trust in `sender`, by the Authentication-Results of `server`.
+def own_results(message: Message, server: str | None) -> list[str]:
+    """Return the Authentication-Results that may be of the own server, the topmost first."""
+    return all_fields(message, "Authentication-Results", above=None if server else "Received")
 
-    `fields` are all of them, the topmost first. Only the topmost of the own server counts.
+
+def read_trust(fields: Sequence[str], server: str | None, sender: str) -> Trust:
+    """Return the trust in `sender`, by the results of the own server in `fields`.
+
+    Only its topmost field counts. `server` is its name; without a name it is the topmost of all.
     """
-    if not server:
-        return Trust()
     domain = sender.rpartition("@")[2]
     for field in fields:
         try:
@@ -52,7 +59,7 @@ def read_trust(fields: Sequence[str], server: str | None, sender: str) -> Trust:
         except ValueError:
             return Trust()
         words = name.split()
-        if words and words[0].lower().rstrip(".") == server.lower().rstrip("."):
+        if not server or (words and words[0].lower().rstrip(".") == server.lower().rstrip(".")):
             return _read_results(results, domain)
     return Trust()
 
