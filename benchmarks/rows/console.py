@@ -291,11 +291,11 @@ async def _measure_pages(
         for stream in streams:
             stream.cancel()
     with_pages, without = [], []
-    for _ in range(context.sizes.caller_rounds):
-        without.append(await _turns_per_second(server.port, seconds / 2))
+    for number in range(context.sizes.caller_rounds):
+        without.append(await _turns_per_second(server.port, seconds / 2, f"{number} without"))
         async with asyncio.TaskGroup() as group:
             streams = await _open_streams(group, server.port, secret, session)
-            with_pages.append(await _turns_per_second(server.port, seconds / 2))
+            with_pages.append(await _turns_per_second(server.port, seconds / 2, f"{number} with"))
             for stream in streams:
                 stream.cancel()
     rates = statistics.median(with_pages), statistics.median(without)
@@ -346,17 +346,20 @@ async def _read_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
         writer.close()
 
 
-async def _turns_per_second(port: int, seconds: float) -> float:
-    """Return how many turns writers get answered who write as fast as they are answered."""
+async def _turns_per_second(port: int, seconds: float, conversation: str) -> float:
+    """Return how many turns writers get answered who write as fast as they are answered.
+
+    Each writer begins a conversation: the longer one is, the more an agent has to read.
+    """
     end = time.monotonic() + seconds
-    counts = await asyncio.gather(*(_write(port, number, end) for number in range(_WRITERS)))
-    return sum(counts) / seconds
+    writers = (_write(port, number, conversation, end) for number in range(_WRITERS))
+    return sum(await asyncio.gather(*writers)) / seconds
 
 
-async def _write(port: int, number: int, end: float) -> int:
+async def _write(port: int, number: int, conversation: str, end: float) -> int:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     head = f"Host: x\r\nAuthorization: Bearer {secret_of(f'p{number}')}\r\n"
-    body = json.dumps({"text": "How are you?", "conversation": "c"}).encode()
+    body = json.dumps({"text": "How are you?", "conversation": conversation}).encode()
     request = f"POST /turns HTTP/1.1\r\n{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
     answered = 0
     with suppress(asyncio.IncompleteReadError):
