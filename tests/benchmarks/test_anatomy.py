@@ -22,7 +22,7 @@ def test_pages_are_told_by_step_and_by_table(
         assert all(written["messages"] >= 10 for written in steps.values())
         assert all(written["free"] == 0 for written in steps.values())
     # Only the answer has usage, and only a turn's ends are marked in the list of turns.
-    assert [bool(written["usage"]) for written in found["tertulia"].values()] == [0, 0, 0, 1]
+    assert [bool(written["usage_new"]) for written in found["tertulia"].values()] == [0, 0, 0, 1]
     assert [bool(written["turns"]) for written in found["tertulia"].values()] == [1, 0, 0, 1]
 
 

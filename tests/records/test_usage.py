@@ -118,5 +118,6 @@ def test_sum_does_not_read_the_ledger(store: Store, clock: FakeClock) -> None:
     for _ in range(3):
         store.usage.add(session.id, Usage(1, model="m"))
         clock.forward(minutes=20)
-    sqlite_of(store)._writer.execute("delete from usage")
+    store.settle()
+    sqlite_of(store)._writer.execute("delete from usage_kept")
     assert store.usage.sum("model")["m"].input == 3

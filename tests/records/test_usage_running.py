@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 import tertulia
 from tertulia import Settings, Source, Store, Usage
 from tertulia.core.usage import STATUSES
+from tertulia.records import indexer
 from tertulia.records.usage import DAY_GROUPINGS, GROUPINGS
 from tertulia.records.usage_groups import Dimensions, Key, Period, read_groups
-from tertulia.records.usage_running import QUARTER_HOUR, day_of, day_starts
+from tertulia.records.usage_running import _FEW_CALLS, QUARTER_HOUR, day_of, day_starts
 from tertulia.storage.base import Params, Row, Transaction
 from tertulia.storage.rows import to_micros
 from tertulia.testing import FakeClock
@@ -113,19 +114,24 @@ def enter(store: Store, clock: FakeClock, call: Call) -> None:
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    batches=st.lists(st.lists(calls, max_size=6), min_size=1, max_size=3),
+    batches=st.lists(st.tuples(st.lists(calls, max_size=6), st.booleans()), max_size=4),
     since=limits,
     until=limits,
 )
 def test_every_sum_is_that_of_the_ledger(
-    new_place: NewPlace, batches: list[list[Call]], since: int | None, until: int | None
+    new_place: NewPlace,
+    batches: list[tuple[list[Call], bool]],
+    since: int | None,
+    until: int | None,
 ) -> None:
+    """Some calls are new, others are in the sums of their quarters, or in the running totals."""
     clock = FakeClock(BEGIN)
     with new_place() as place, without_index(open_store(place, clock)) as store:
-        for batch in batches:
+        for batch, is_settled in batches:
             for call in batch:
                 enter(store, clock, call)
-            store.settle()
+            if is_settled:
+                store.settle()
         period = {
             name: BEGIN + timedelta(minutes=minutes)
             for name, minutes in (("since", since), ("until", until))
@@ -133,7 +139,7 @@ def test_every_sum_is_that_of_the_ledger(
         }
         entered = [
             call
-            for call in itertools.chain(*batches)
+            for call in itertools.chain.from_iterable(batch for batch, _ in batches)
             if (since is None or call.minutes >= since) and (until is None or call.minutes < until)
         ]
         for by in GROUPINGS:
@@ -172,15 +178,46 @@ def count_rows(store: Store, table: str) -> int:
     return int(count)
 
 
+def enter_many(store: Store, clock: FakeClock) -> None:
+    """Enter more calls than the indexer leaves as they are."""
+    for _ in range(_FEW_CALLS + 1):
+        enter(store, clock, Call(0, SOURCES[0], Usage(1, model="m")))
+
+
 def test_indexer_rolls_up_what_is_past(where: str, clock: FakeClock) -> None:
     with open_store(where, clock) as store:
-        enter(store, clock, Call(0, SOURCES[0], Usage(1, model="m")))
+        enter_many(store, clock)
+        wait_until(lambda: count_rows(store, "usage_sums") == 1, "the calls are added up")
         clock.forward(hours=1)
         enter(store, clock, Call(61, SOURCES[0], Usage(2, model="m")))
-        wait_until(lambda: count_rows(store, "usage_sums") == 1, "the first call is rolled up")
+        wait_until(lambda: count_rows(store, "usage_sums") == 0, "the first calls are rolled up")
         assert count_rows(store, "usage_running") == 5, "all, model, platform, person, detail"
-        assert store.usage.sum("model")["m"].input == 3
+        assert count_rows(store, "usage_new") == 1, "a single call is not worth a commit"
+        assert store.usage.sum("model")["m"].input == _FEW_CALLS + 3
         assert store.check() == []
+
+
+def test_indexer_adds_up_new_calls_before_it_waits_for_a_pause(
+    where: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes that live for one call each would leave more and more of them."""
+    monkeypatch.setattr(indexer, "_QUIET_SECONDS", 3600.0)
+    monkeypatch.setattr(indexer, "_MAX_LAG_SECONDS", 3600.0)
+    with without_index(open_store(where, clock)) as store:
+        enter_many(store, clock)
+        with open_store(where, clock) as short:
+            enter(short, clock, Call(0, SOURCES[0], Usage(1, model="m")))
+            wait_until(lambda: count_rows(store, "usage_new") == 0, "the calls are added up")
+
+
+def test_numbers_of_calls_go_on_when_there_is_no_new_call(store: Store, clock: FakeClock) -> None:
+    for _ in range(3):
+        enter(store, clock, Call(0, SOURCES[0], Usage(1, model="m")))
+        enter(store, clock, Call(0, SOURCES[1], Usage(1, model="m")))
+        store.settle()
+        assert count_rows(store, "usage_new") == 0
+    numbers = [number for (number,) in execute(store, "select id from usage order by id")]
+    assert numbers == [1, 2, 3, 4, 5, 6]
 
 
 def test_sums_of_the_past_read_neither_the_ledger_nor_its_sums(
@@ -192,7 +229,7 @@ def test_sums_of_the_past_read_neither_the_ledger_nor_its_sums(
     sums = {by: store.usage.sum(by) for by in GROUPINGS if by != "session"}
     store.settle()
     assert count_rows(store, "usage_sums") == 0
-    execute(store, "delete from usage")
+    execute(store, "delete from usage_kept")
     assert {by: store.usage.sum(by) for by in GROUPINGS if by != "session"} == sums
     assert sum(day.calls for day in store.usage.by_day("person")) == 120
 

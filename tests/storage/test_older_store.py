@@ -84,7 +84,8 @@ def test_usage_of_before_is_added_up(
                 *(at, person, model, cost, certainty),
             )
         if number > "0012":
-            execute(old, statements.load("sqlite")["usage_sums_fill"])
+            fill = statements.load("sqlite")["usage_sums_fill"]
+            execute(old, fill.replace("usage_kept", "usage"))
     with tertulia.open(empty, settings=FAST) as store:
         assert store.check() == []
         sums = {

@@ -240,7 +240,7 @@ def test_both_databases_have_the_same_tables_and_columns(
         (str(table), str(column))
         for table, column in database.execute(
             "select t.name, c.name from pragma_table_list t join pragma_table_xinfo(t.name) c"
-            " where t.schema = 'main' and t.type in ('table', 'virtual')"
+            " where t.schema = 'main' and t.type in ('table', 'virtual', 'view')"
             " and t.name not like 'sqlite_%'"
         )
     }

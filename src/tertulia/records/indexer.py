@@ -23,7 +23,7 @@ _SLEEP_FACTOR = 3.0
 
 
 class Indexer:
-    """A thread that calls `Search.catch_up`, and `roll_up` when the index is up to date.
+    """A thread that calls `roll_up`, and `Search.catch_up` when the totals are up to date.
 
     Both do a step, and return whether nothing is left.
     """
@@ -36,6 +36,7 @@ class Indexer:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._notified_at = 0.0
+        self._has_begun = False
 
     def notify(self) -> None:
         """Wake the thread: there is something to index. Cheap, because every write calls it."""
@@ -69,6 +70,10 @@ class Indexer:
 
     def work(self) -> bool:
         """Wait until writers pause, then index; return whether the thread should continue."""
+        if not self._has_begun:
+            # A process that ends soon never comes to the rest, and there may be many of these.
+            self._has_begun = True
+            self._try(self._roll_up)
         waiting_since = time.monotonic()
         while not self._stopping.is_set():
             now = time.monotonic()
@@ -78,18 +83,20 @@ class Indexer:
         self._wake.clear()
         while not self._stopping.is_set():
             began = time.monotonic()
-            try:
-                if self._search.catch_up(steps=1) and self._roll_up():
-                    break
-            except Error:
-                # Messages are stored and read all the same; the next write wakes the thread again.
-                log.exception(
-                    "search index or usage totals not updated, retrying after the next write"
-                )
+            if self._try(lambda: self._roll_up() and self._search.catch_up(steps=1)):
                 break
             # A pause that `stop` ends: closing a store must not wait for it.
             self._stopping.wait(_SLEEP_FACTOR * (time.monotonic() - began))
         return not self._stopping.is_set()
+
+    def _try(self, step: Callable[[], bool]) -> bool:
+        """Return whether a step has left nothing to do, or failed."""
+        try:
+            return step()
+        except Error:
+            # Messages are stored and read all the same; the next write wakes the thread again.
+            log.exception("search index or usage totals not updated, retrying after the next write")
+            return True
 
 
 def _run(indexer: weakref.ref[Indexer], wake: threading.Event) -> None:

@@ -1,9 +1,9 @@
 """The usage ledger: one row per model call.
 
-The totals of the session, and sums by quarter of an hour, platform, person and model, are updated
-in the same transaction (decision 0017); the sums of past quarters become running totals. A sum adds
-up both. Only the calls of a quarter that a limit divides, and sums by session, are read from the
-ledger itself.
+The totals of the session are updated in the same transaction. Sums by quarter of an hour, platform,
+person and model are updated a little later (decision 0017, decision 0062); those of past quarters
+become running totals. A sum adds up both and the calls that are in neither. Only the calls of a
+quarter that a limit divides, and sums by session, are read from the ledger itself.
 """
 
 from __future__ import annotations

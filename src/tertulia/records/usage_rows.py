@@ -1,4 +1,4 @@
-"""The rows of one model call: its row in the ledger, and the sums it is added to."""
+"""The row of one model call."""
 
 from __future__ import annotations
 
@@ -6,10 +6,5 @@ from tertulia.storage.base import Params, Transaction
 
 
 def insert_call(tx: Transaction, params: Params) -> None:
-    """Enter one model call; call this at the end of a transaction.
-
-    Calls of a person in the same quarter of an hour change the same row of the sums. Whoever has it
-    waits for nothing more, so that no two transactions wait for each other.
-    """
+    """Enter one model call. It is added to the sums later (`usage_running`)."""
     tx.run("usage_insert", params)
-    tx.run("usage_sums_add", params)

@@ -4,15 +4,17 @@ A group is everybody, a model, a platform, a person, or a person with one model 
 What it used between two times is the difference of two rows. So a sum costs as much as it has
 groups and days, however long the ledger is, and days can be those of any time zone (decision 0052).
 
-A call is first added to a row of `usage_sums`. Some time after its quarter, `roll_up` moves that
-row to the running totals, in a step of its own: a turn does nothing for it. Every call is in one
-of the two tables, so whoever reads both at one moment has all of them.
+A turn writes a call into `usage_new`, and does nothing for the sums. `roll_up` moves it to
+`usage_kept` and adds it to a row of `usage_sums`; some time after its quarter, it moves that row to
+the running totals. Every call is in one of the three, so whoever reads them at one moment has all
+of them (decision 0062).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, time, timedelta, tzinfo
+from functools import partial
 from itertools import groupby, pairwise
 from operator import add, itemgetter, sub
 from typing import Final, Literal, NamedTuple
@@ -31,6 +33,9 @@ Kind = Literal["all", "model", "platform", "person", "detail"]
 # A call may be entered a little after its time, and a clock of another machine may be behind.
 _OPEN_QUARTERS: Final = 2
 _ROWS_PER_STEP: Final = 100  # some milliseconds
+_CALLS_PER_STEP: Final = 500  # some milliseconds
+# So few new calls cost a sum next to nothing, and moving each by itself would cost a commit.
+_FEW_CALLS: Final = 200
 _LANE: Final = "usage totals"
 
 _NAMES: Final = (
@@ -71,23 +76,37 @@ class RunningTotals:
         self._complete_before: int | None = None  # the quarter up to which nothing is left
 
     def roll_up(self, *, steps: int | None = None) -> bool:
-        """Move calls of past quarters to the totals; return whether all of them are there.
+        """Add up new calls, and move those of past quarters to the totals; return whether all are.
 
-        With `steps` in at most so many transactions, and without a look at the database if that
-        was done in this quarter already.
+        With `steps` in at most so many transactions; a few new calls may stay as they are then, and
+        past quarters are looked at once in a quarter.
         """
         before = to_micros(self._clock.now()) // QUARTER_HOUR - _OPEN_QUARTERS + 1
-        if steps is not None and before == self._complete_before:
-            return True
         params = {"before": before, "limit": _ROWS_PER_STEP}
-        while self._db.query("usage_sums_any_before", {"before": before}):
+        while True:
+            if self._has_new_calls(0 if steps is None else _FEW_CALLS):
+                work = _add_new_calls
+            elif steps is not None and before == self._complete_before:
+                return True
+            elif self._db.query("usage_sums_any_before", {"before": before}):
+                work = partial(_move, params=params)
+            else:
+                self._complete_before = before
+                return True
             if steps is not None:
                 if steps == 0:
                     return False
                 steps -= 1
-            self._db.write(lambda tx: _move(tx, params), lane=_LANE)
-        self._complete_before = before
-        return True
+            self._db.write(work, lane=_LANE)
+
+    def _has_new_calls(self, few: int) -> bool:
+        """Return whether there are more than `few` calls that were not added up."""
+        return bool(self._db.query("usage_new_more_than", {"few": few}))
+
+
+def _add_new_calls(tx: Transaction) -> None:
+    """Move some new calls to the others, and add them to the sums of their quarters."""
+    tx.many("usage_sums_add", tx.all("usage_new_take", {"limit": _CALLS_PER_STEP}))
 
 
 def _move(tx: Transaction, params: dict[str, int]) -> None:

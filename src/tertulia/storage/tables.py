@@ -29,6 +29,8 @@ NOT_COPIED = {
     "words": "the search index is rebuilt",
     "cards": "the search index is rebuilt",
     "tickets": "the queue for a turn belongs to running processes",
+    "usage_new": "a part of the ledger, `usage`, which is copied",
+    "usage_kept": "the other part of the ledger",
     "usage_sums": "the ledger is added up again",
     "usage_groups": "the ledger is added up again",
     "usage_running": "the ledger is added up again",

@@ -66,8 +66,7 @@ ROWS = {
     "message_blobs": "place, hash",
     "turns": "session, number, state, arrival, began_at, closed_at, first_seq, answer_seq",
     "events": "session, number, at, kind, detail",
-    "usage": "session_id, turn, at, platform, person, model, input, output, cost, certainty",
-    "usage_sums": "quarter, platform, person, model, calls, input, output, cost, certainty",
+    "usage_new": "session_id, turn, at, platform, person, model, input, output, cost, certainty",
     "outbox": "delivery, session_id, target, platform, account, chat_id, thread_id, body, state,"
     " attempts, not_before, is_next",
     "inbox": "arrival, key, source, body, state, attempts, not_before, is_next, problem",
@@ -410,7 +409,7 @@ def test_statement_that_the_server_runs_late_changes_nothing(
     rows = world.rows()
     assert [row[1] for row in rows["turns"]] == [1, 2, 3]
     assert len(rows["messages"]) == 6
-    assert len(rows["usage"]) == len(rows["outbox"]) == 3
+    assert len(rows["usage_new"]) == len(rows["outbox"]) == 3
     assert [run() for run in lost] == [[[]], [[]]]
     assert world.rows() == rows
     assert world.store.check() == []

@@ -56,9 +56,8 @@ def append_messages(
     if row is None:
         raise session_rows.session_not_found(session_id)
     if cost is not None:
-        turn, _, platform, person = row[2:]
-        call = {**params, "turn": turn, "platform": platform, "person": person}
-        usage_rows.insert_call(tx, call)
+        params["turn"], _, params["platform"], params["person"] = row[2:]
+        usage_rows.insert_call(tx, params)
     return int(row[1])
 
 

@@ -62,7 +62,7 @@ select quarter from (
     where kind = 'all'
     window totals as (order by quarter)
     union all
-    select {part_quarter}, -1, -input, -output from usage
+    select {part_quarter}, -1, -input, -output from usage_kept
 ) calls
 group by quarter having sum(calls) <> 0 or sum(input) <> 0 or sum(output) <> 0
 

@@ -43,7 +43,7 @@ delete from turns where session = :session and number = :number
 delete from events where session = :session and number = :number
 
 -- name: move_usage_drop
-delete from usage where id = :id
+delete from usage_kept where id = :id
 
 -- name: move_spending_drop
 delete from spending where day = :day and platform = :platform and person = :person

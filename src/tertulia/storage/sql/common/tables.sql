@@ -139,7 +139,7 @@ select
 from usage where id > :id order by id limit :limit
 
 -- name: copy_usage_put
-insert into usage (
+insert into usage_kept (
     id, session_id, turn, at, platform, person, model, provider, base_url, input, output,
     cache_read, cache_write, reasoning, cost, certainty, cost_source
 ) {part_overriding_numbers}

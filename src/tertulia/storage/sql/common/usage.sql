@@ -1,9 +1,9 @@
 -- name: usage_insert
-insert into usage (
-    session_id, turn, at, platform, person, model, provider, base_url,
+insert into usage_new (
+    id, session_id, turn, at, platform, person, model, provider, base_url,
     input, output, cache_read, cache_write, reasoning, cost, certainty, cost_source
 ) values (
-    :id, :turn, :now, :platform, :person, :model, :provider, :base_url,
+    {part_next_usage_id}, :id, :turn, :now, :platform, :person, :model, :provider, :base_url,
     :input, :output, :cache_read, :cache_write, :reasoning, :cost, :certainty, :cost_source
 )
 
@@ -29,13 +29,18 @@ on conflict (quarter, platform, person, model) do update set
     certainty = case when old.certainty < excluded.certainty then old.certainty
         else excluded.certainty end
 
+-- name: part_summed
+-- The sums of calls. A name of a model may be longer than an entry of an index can be.
+select {part_quarter}, platform, coalesce(person, ''), coalesce(substr(model, 1, 200), ''), count(*),
+    cast(sum(input) as bigint), cast(sum(output) as bigint), cast(sum(cache_read) as bigint),
+    cast(sum(cache_write) as bigint), cast(sum(reasoning) as bigint), cast(sum(cost) as bigint),
+    min(certainty)
+
+-- name: usage_new_more_than
+select 1 from usage_new limit 1 offset :few
+
 -- name: usage_sums_add
--- A name of a model may be longer than an entry of an index can be.
-insert into usage_sums as old ({part_sum_columns}) values (
-    cast(:now as bigint) / 900000000, :platform, coalesce(:person, ''),
-    coalesce(substr(cast(:model as text), 1, 200), ''), 1,
-    :input, :output, :cache_read, :cache_write, :reasoning, :cost, :certainty
-)
+insert into usage_sums as old ({part_sum_columns}) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 {part_add_sums}
 
 -- name: usage_sums_delete
@@ -43,10 +48,8 @@ delete from usage_sums
 
 -- name: usage_sums_fill
 insert into usage_sums ({part_sum_columns})
-select {part_quarter}, platform, coalesce(person, ''), coalesce(substr(model, 1, 200), ''), count(*),
-    sum(input), sum(output), sum(cache_read), sum(cache_write), sum(reasoning), sum(cost),
-    min(certainty)
-from usage group by 1, 2, 3, 4
+{part_summed}
+from usage_kept group by 1, 2, 3, 4
 
 -- name: usage_groups_delete
 delete from usage_groups
@@ -224,18 +227,22 @@ cast(sum(calls) as bigint), cast(sum(input) as bigint), cast(sum(output) as bigi
 min(certainty)
 
 -- name: part_calls
--- Whole quarters that are not in the running totals yet; the calls of the quarters at both ends from
--- the ledger.
+-- Whole quarters that are not in the running totals yet; the calls of the quarters at both ends; and the
+-- calls that are in no sum yet.
 from (
     select {part_sum_columns} from usage_sums where quarter >= :first_quarter and quarter < :last_quarter
     union all
     select {part_quarter}, platform, coalesce(person, ''), coalesce(substr(model, 1, 200), ''), 1,
         input, output, cache_read, cache_write, reasoning, cost, certainty
-    from usage where at >= :since and at < :since_end
+    from usage_new where at >= :since and at < :until
     union all
     select {part_quarter}, platform, coalesce(person, ''), coalesce(substr(model, 1, 200), ''), 1,
         input, output, cache_read, cache_write, reasoning, cost, certainty
-    from usage where at >= :until_start and at < :until
+    from usage_kept where at >= :since and at < :since_end
+    union all
+    select {part_quarter}, platform, coalesce(person, ''), coalesce(substr(model, 1, 200), ''), 1,
+        input, output, cache_read, cache_write, reasoning, cost, certainty
+    from usage_kept where at >= :until_start and at < :until
 ) calls
 
 -- name: usage_recent

@@ -64,7 +64,7 @@ lock table sessions in access exclusive mode
 -- name: lock_other_tables
 lock table
     installation, people, links, codes, wrong_codes, messages, blobs, message_blobs,
-    revisions, borrowings, turns, events, usage, usage_sums, usage_groups, usage_running,
+    revisions, borrowings, turns, events, usage_kept, usage_new, usage_sums, usage_groups, usage_running,
     usage_newest, spending, inbox, outbox, flushes, newcomers,
     schedules, occurrences, processes, listeners, connections, bot_messages, pending_media,
     memories, memories_off, deleted_messages, approvals, approval_grants, mcp_pins,
@@ -123,3 +123,16 @@ select newest.* from known cross join lateral (
     {part_newest}
 ) newest
 where known.name is not null
+
+-- name: part_next_usage_id
+default
+
+-- name: usage_new_take
+-- Moves the oldest new calls to the others, and returns their sums. It is one statement: another one
+-- would see calls that were committed in between.
+with taken as (
+    delete from usage_new where id in (select id from usage_new order by id limit :limit) returning *
+), moved as (
+    insert into usage_kept overriding system value select * from taken
+)
+{part_summed} from taken group by 1, 2, 3, 4

@@ -4,7 +4,7 @@ overriding system value
 -- name: copy_continue_numbers
 select
     setval(pg_get_serial_sequence('sessions', 'ref'), (select coalesce(max(ref), 0) + 1 from sessions), false),
-    setval(pg_get_serial_sequence('usage', 'id'), (select coalesce(max(id), 0) + 1 from usage), false),
+    setval(pg_get_serial_sequence('usage_kept', 'id'), (select coalesce(max(id), 0) + 1 from usage), false),
     setval(pg_get_serial_sequence('inbox', 'id'), (select coalesce(max(id), 0) + 1 from inbox), false),
     setval(pg_get_serial_sequence('outbox', 'id'), (select coalesce(max(id), 0) + 1 from outbox), false),
     setval(pg_get_serial_sequence('memories', 'id'), (select coalesce(max(id), 0) + 1 from memories), false),

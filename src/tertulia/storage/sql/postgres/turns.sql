@@ -91,7 +91,7 @@ delivered as (
 
 -- name: part_answer_usage
 ledger as (
-    insert into usage (
+    insert into usage_new (
         session_id, turn, at, platform, person, model, provider, base_url,
         input, output, cache_read, cache_write, reasoning, cost, certainty, cost_source
     )
@@ -99,13 +99,6 @@ ledger as (
         :provider, :base_url, :input, :output, :cache_read, :cache_write, :reasoning,
         cast(:cost as bigint), :certainty, :cost_source
     from answered
-), sums as (
-    insert into usage_sums as old ({part_sum_columns})
-    select cast(:now as bigint) / 900000000, platform, coalesce(:person, person, ''),
-        coalesce(substr(cast(:model as text), 1, 200), ''), 1, :input, :output, :cache_read,
-        :cache_write, :reasoning, cast(:cost as bigint), :certainty
-    from answered
-    {part_add_sums}
 )
 
 -- name: turn_answer

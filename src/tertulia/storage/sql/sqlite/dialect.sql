@@ -125,3 +125,16 @@ from known cross join json_each((
     ) newest
 )) chosen cross join sessions
 where known.name is not null and sessions.ref = chosen.value
+
+-- name: part_next_usage_id
+(select coalesce((select max(id) from usage_new), (select max(id) from usage_kept), 0) + 1)
+
+-- name: part_oldest_new_usage
+from usage_new
+where id <= (select max(id) from (select id from usage_new order by id limit :limit) oldest)
+
+-- name: usage_new_take
+-- Moves the oldest new calls to the others, and returns their sums.
+insert into usage_kept select * {part_oldest_new_usage};
+{part_summed} {part_oldest_new_usage} group by 1, 2, 3, 4;
+delete {part_oldest_new_usage}
