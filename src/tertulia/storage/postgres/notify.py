@@ -11,6 +11,8 @@ woken by another, and a waiter finds new rows by polling, which it does anyway.
 from __future__ import annotations
 
 import logging
+import selectors
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -21,7 +23,6 @@ import psycopg
 from tertulia.storage.notify import Notifier
 
 CHANNEL = "tertulia"
-_POLL_SECONDS = 0.5  # within this time the thread notices that the store was closed
 _RECONNECT_SECONDS = 2.0  # the pause after a lost connection
 # The pause after sending, in which more comes together: each notification wakes all other
 # processes. The first one after a pause is sent at once.
@@ -47,23 +48,33 @@ class Listener:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+        # The thread waits for the server, and for a byte that `stop` sends from the first of these.
+        self._stop_sockets: tuple[socket.socket, socket.socket] | None = None
         self.pid = 0  # of the server's process that listens for this handle; 0 if none does
 
     def start(self) -> None:
         with self._lock:
             if self._thread is None and not self._stopping.is_set():
+                self._stop_sockets = socket.socketpair()
                 self._thread = threading.Thread(
-                    target=self._listen, name="tertulia-notify", daemon=True
+                    target=self._listen,
+                    args=(self._stop_sockets[1],),
+                    name="tertulia-notify",
+                    daemon=True,
                 )
                 self._thread.start()
 
     def stop(self) -> None:
         self._stopping.set()
         with self._lock:
-            if self._thread is not None:
+            if self._thread is not None and self._stop_sockets is not None:
+                self._stop_sockets[0].send(b"\0")
                 self._thread.join()
+                for end in self._stop_sockets:
+                    end.close()
+                self._stop_sockets = None
 
-    def _listen(self) -> None:
+    def _listen(self, stop: socket.socket) -> None:
         while not self._stopping.is_set():
             try:
                 with psycopg.connect(
@@ -74,7 +85,7 @@ class Listener:
                 ) as connection:
                     connection.execute(f"listen {CHANNEL}")
                     self.pid = connection.info.backend_pid
-                    self._receive(connection)
+                    self._receive(connection, stop)
             except psycopg.Error as problem:
                 log.debug(
                     "listening for notifications failed, reconnecting in %g s: %s",
@@ -83,12 +94,14 @@ class Listener:
                 )
                 self._stopping.wait(_RECONNECT_SECONDS)
 
-    def _receive(self, connection: psycopg.Connection) -> None:
-        while not self._stopping.is_set():
-            for notification in connection.notifies(timeout=_POLL_SECONDS):
-                self._notifier.notify(notification.payload)
-                if self._stopping.is_set():
-                    return
+    def _receive(self, connection: psycopg.Connection, stop: socket.socket) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(connection.fileno(), selectors.EVENT_READ)
+            selector.register(stop, selectors.EVENT_READ)
+            while not self._stopping.is_set():
+                for notification in connection.notifies(timeout=0):
+                    self._notifier.notify(notification.payload)
+                selector.select()
 
 
 class Sender:
