@@ -285,7 +285,9 @@ class MatrixAdapter(Adapter):
         options = {"room": room_filter, "presence": {"types": []}, "account_data": {"types": []}}
         params = {"filter": json.dumps(options), "set_presence": "online"}
         if since is not None:
-            params |= {"since": since, "timeout": str(int(_POLL_SECONDS * 1000))}
+            # The first poll of a connection is answered at once: then it is known to work.
+            seconds = _POLL_SECONDS if self.state.listening else 0
+            params |= {"since": since, "timeout": str(int(seconds * 1000))}
         timeout = _SILENCE_SECONDS if since else _FIRST_SYNC_SECONDS
         answer = await self._api.get("/_matrix/client/v3/sync", params, seconds=timeout)
         if as_text(answer.get("next_batch")) is None:
