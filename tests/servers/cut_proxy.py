@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from tests.servers.no_delay import send_at_once
+
 
 class CutProxy:
     """Passes bytes to a port. While it is cut, connections are closed and none is accepted."""
@@ -58,6 +60,7 @@ class CutProxy:
         except OSError:
             client.close()
             return
+        send_at_once(client, server)
         with self._lock:
             if self._is_cut:
                 _close(client)

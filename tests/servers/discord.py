@@ -36,6 +36,7 @@ from wsproto.events import (
 )
 from wsproto.events import Request as Upgrade
 
+from tests.servers.no_delay import send_at_once
 from tests.servers.scripted_http import Fault, Request, Response, ScriptedServer
 
 TOKEN = "MTIzNDU2.fake.token_that-nobody-may-ever-see"
@@ -427,6 +428,7 @@ class DiscordServer(ScriptedServer):
         except OSError:
             return  # the client has gone already
         connected.setblocking(False)
+        send_at_once(connected)
         task = asyncio.get_running_loop().create_task(self._open_socket(connected))
         self._connections[task] = connected
         task.add_done_callback(lambda done: self._connections.pop(done, None))

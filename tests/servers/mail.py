@@ -42,6 +42,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from tests.servers.no_delay import send_at_once
+
 ANA = "ana@example.com"
 PASSWORD = "a-password-that-nobody-may-ever-see"
 AUTH_SERVER = "mx.example.org"
@@ -615,6 +617,7 @@ class LossyLine:
             while True:
                 client, _ = listener.accept()
                 server = socket.create_connection(("127.0.0.1", self._target))
+                send_at_once(client, server)
                 self.connections += 1
                 self._ends += [client, server]
                 for pair in ((client, server), (server, client)):

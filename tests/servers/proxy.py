@@ -12,6 +12,8 @@ from typing import Literal
 
 import psycopg
 
+from tests.servers.no_delay import send_at_once
+
 Cut = Literal["request", "answer", "farewell"]
 
 # The message that a server sends to every client when it shuts down.
@@ -73,6 +75,7 @@ class Proxy:
             if not self.is_open:
                 _close(client)
                 continue
+            send_at_once(client)
             line = client, self._server()
             with self._lock:
                 self._lines.append(line)

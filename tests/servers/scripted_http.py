@@ -15,6 +15,7 @@ import contextlib
 import json
 import socket
 import threading
+import time
 import urllib.parse
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -23,11 +24,13 @@ from email.parser import BytesParser
 from email.policy import HTTP
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
+from tests.servers.no_delay import send_at_once
 from tests.servers.server_socket import ServerSocket, shake_hands
 
 T = TypeVar("T")
 
 MAX_BODY = 64 * 1024 * 1024
+_LOOK_SECONDS = 0.02  # how often a condition is looked at without a notification
 JSON = "application/json"
 
 # How a response ends: complete, after half of its body, before its first byte, or never.
@@ -139,9 +142,12 @@ class ScriptedServer(ABC):
         self.run(self._shut())
 
     def wait(self, condition: Callable[[], bool], seconds: float = 60) -> None:
-        """Wait until a condition on the state of the server holds."""
+        """Wait until a condition holds; one on the state of a client is notified by nobody."""
+        deadline = time.monotonic() + seconds
         with self.changed:
-            assert self.changed.wait_for(condition, seconds), "the server waited in vain"
+            while not condition():
+                assert time.monotonic() < deadline, "the server waited in vain"
+                self.changed.wait(_LOOK_SECONDS)
 
     def notify(self) -> None:
         """Wake everything that waits for a change of the state."""
@@ -210,6 +216,7 @@ class ScriptedServer(ABC):
         except OSError:
             return  # the client has gone already
         connected.setblocking(False)
+        send_at_once(connected)
         task = asyncio.get_running_loop().create_task(self._connect(connected))
         self._connections[task] = connected
         task.add_done_callback(lambda done: self._connections.pop(done, None))

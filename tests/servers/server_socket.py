@@ -38,7 +38,8 @@ class ServerSocket:
 
     @property
     def is_open(self) -> bool:
-        return self._connection.state is ConnectionState.OPEN
+        is_connected = not self._writer.transport.is_closing()
+        return is_connected and self._connection.state is ConnectionState.OPEN
 
     async def send(self, text: str) -> bool:
         """Send a text; return whether it could be sent."""
