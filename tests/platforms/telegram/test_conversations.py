@@ -21,6 +21,7 @@ from tertulia.gateway.app import Gateway
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.telegram import adapter as adapter_module
 from tertulia.platforms.telegram.adapter import TelegramAdapter
+from tertulia.records.queues import base as queues
 from tests.gateway.running_gateway import FAST, OPEN, Echo, Scripted, until
 from tests.servers.scripted_http import Fault
 from tests.servers.telegram import BOT, TOKEN, TelegramServer, rate_limit
@@ -41,6 +42,7 @@ def server() -> Iterator[TelegramServer]:
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adapter_module, "_RECONNECT", Backoff(first=0.02, longest=0.2))
     monkeypatch.setattr(retries, "ACCOUNT_BACKOFF", Backoff(first=0.05, longest=0.2))
+    monkeypatch.setattr(queues, "_POLL_SECONDS", 0.1)
 
 
 @asynccontextmanager
@@ -265,7 +267,10 @@ def test_draft_grows_and_one_message_counts(
 
     async def script(request: Request) -> AsyncGenerator[Event, None]:
         yield Delta("a half ")
-        await until(lambda: len(server.drafts) > 0, "a draft")
+        if ":group:" in request.key:
+            await until(lambda: any(chat == -100 for chat, _, _ in server.actions), "typing")
+        else:
+            await until(lambda: len(server.drafts) > 0, "a draft")
         drafted.append([text for _, _, text in server.drafts])
         yield Delta("answer")
         yield Step("a half answer")
@@ -274,7 +279,7 @@ def test_draft_grows_and_one_message_counts(
         server.write(42, "hola")
         assert await sent(server, 1) == ["a half answer"]
         server.write(-100, "@tertulia_bot hola", mentions=["@tertulia_bot"])
-        await until(lambda: server.count("sendChatAction") > 0 or len(server.sent) > 1, "answer")
+        assert await sent(server, 2) == ["a half answer"] * 2
 
     play(tmp_path, server, act, Scripted(script))
     assert drafted[0] == ["a half"]
