@@ -15,6 +15,7 @@ import pytest
 
 import tertulia
 from tertulia import Settings, Store
+from tertulia.records.turns import enter, ticket
 from tertulia.testing.fault_points import Moment
 from tertulia.testing.fixtures import wait_until
 from tests.records.store_inspection import (
@@ -183,7 +184,13 @@ def _lease_is_over(store: Store) -> bool:
     return bool(ask(store, "select lease_until from sessions") < now_in(store))
 
 
-def test_process_killed_in_the_queue_blocks_nobody(where: str) -> None:
+def test_process_killed_in_the_queue_blocks_nobody(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The ticket of the child expires for who comes next.
+    monkeypatch.setattr(ticket, "TICKET_SECONDS", 0.2)
+    for module in (ticket, enter):
+        monkeypatch.setattr(module, "TICKET_MICROS", 200_000)
     with opened(where, PATIENCE) as store:  # a lease that ends meanwhile would let the child in
         with store.turn(ANA, "one") as turn, Child(die_waiting, where) as child:
             assert child.hear() == "waiting"

@@ -23,7 +23,6 @@ import pytest
 
 from tertulia import Error, Settings, Store, Turn, Usage
 from tertulia.records.session_rows import lane_of
-from tertulia.records.turns import ticket
 from tertulia.records.turns.control import TurnControl
 from tertulia.storage.base import Transaction
 from tertulia.testing.fault_points import Moment, watch_commits
@@ -343,7 +342,6 @@ def die_entering(pipe: Connection, where: str, moment: Moment, lease_seconds: fl
 
 def die_waiting(pipe: Connection, where: str) -> None:
     """Queue for a session, then end with `kill -9`."""
-    ticket.TICKET_SECONDS = 0.2  # type: ignore[misc]
     with opened(where) as store:
         waiting = store.turn_control(ANA, "never mind")
         assert not waiting.try_enter()
