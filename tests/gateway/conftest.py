@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tertulia.records.queues import base as queues
 from tests.servers.empty_stores import place_on
 
 
@@ -17,3 +18,9 @@ def where(request: pytest.FixtureRequest) -> Iterator[str]:
     """
     with place_on(request.param, request) as place:
         yield place
+
+
+@pytest.fixture(autouse=True)
+def _short_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Notice soon what becomes due by time alone, as each retry does: nobody notifies of it."""
+    monkeypatch.setattr(queues, "_POLL_SECONDS", 0.1)

@@ -95,7 +95,11 @@ async def _has(node: RunningGateway, state: str, *, attempts: int = 0) -> bool:
     return any(one.state == state and one.attempts >= attempts for one in await deliveries(node))
 
 
-def test_unavailable_platform_gets_the_delivery_later(where: str) -> None:
+def test_unavailable_platform_gets_the_delivery_later(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tertulia.gateway.retries.SEND_BACKOFF", Backoff(first=0.05, longest=0.05))
+
     async def play() -> None:
         async with running_gateway(where, Echo()) as node:
             node.app.on_send = failing(PlatformUnavailable("Away."))

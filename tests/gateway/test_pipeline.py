@@ -52,7 +52,12 @@ def test_exceeded_budget_is_reported_before_the_agent_runs(where: str) -> None:
     asyncio.run(play())
 
 
-def test_gateway_bug_loses_no_message(where: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_gateway_bug_loses_no_message(
+    where: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = Backoff(first=0.05, longest=0.05)
+    monkeypatch.setattr("tertulia.gateway.pipeline.MESSAGE_BACKOFF", short)
+
     async def play() -> None:
         async with running_gateway(where, Echo()) as node:
             run_turn, bugs = node.gateway.pipeline._run_turn, [KeyError("a bug")]

@@ -18,6 +18,7 @@ from tertulia.gateway.app import Gateway
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.discord import event_listener
 from tertulia.platforms.discord.adapter import DiscordAdapter
+from tertulia.records.queues import base as queues
 from tests.gateway.running_gateway import FAST, OPEN, Echo, Scripted, until
 from tests.servers.discord import DM, GENERAL, POST, THREAD, TOKEN, DiscordServer, rate_limit
 from tests.servers.scripted_http import Fault
@@ -38,6 +39,7 @@ def server() -> Iterator[DiscordServer]:
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_listener, "_RECONNECT", Backoff(first=0.02, longest=0.2))
     monkeypatch.setattr(retries, "ACCOUNT_BACKOFF", Backoff(first=0.05, longest=0.2))
+    monkeypatch.setattr(queues, "_POLL_SECONDS", 0.1)
 
 
 @asynccontextmanager

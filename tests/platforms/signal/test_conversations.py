@@ -18,6 +18,7 @@ from tertulia.gateway.app import Gateway
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.signal import adapter as adapter_module
 from tertulia.platforms.signal.adapter import SignalAdapter
+from tertulia.records.queues import base as queues
 from tests.gateway.running_gateway import FAST, OPEN, Echo, Scripted, until
 from tests.servers.scripted_http import Fault
 from tests.servers.signal import ANA_UUID, GROUP, NUMBER, OWN_UUID, SignalServer, error
@@ -38,6 +39,7 @@ def server() -> Iterator[SignalServer]:
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adapter_module, "_RECONNECT", Backoff(first=0.02, longest=0.2))
     monkeypatch.setattr(retries, "ACCOUNT_BACKOFF", Backoff(first=0.05, longest=0.2))
+    monkeypatch.setattr(queues, "_POLL_SECONDS", 0.1)
 
 
 @asynccontextmanager

@@ -19,6 +19,7 @@ from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.slack import adapter as adapter_module
 from tertulia.platforms.slack import socket_mode
 from tertulia.platforms.slack.adapter import SlackAdapter
+from tertulia.records.queues import base as queues
 from tests.gateway.running_gateway import FAST, OPEN, Echo, Scripted, until
 from tests.http.served_gateway import served_gateway
 from tests.servers.scripted_http import Fault
@@ -48,6 +49,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (adapter_module, socket_mode):
         monkeypatch.setattr(module, "_RECONNECT", Backoff(first=0.02, longest=0.2))
     monkeypatch.setattr(retries, "ACCOUNT_BACKOFF", Backoff(first=0.05, longest=0.2))
+    monkeypatch.setattr(queues, "_POLL_SECONDS", 0.1)
 
 
 def connected(server: SlackServer, **options: Any) -> SlackAdapter:

@@ -17,6 +17,7 @@ from tertulia.gateway import retries
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.whatsapp import adapter as adapter_module
 from tertulia.platforms.whatsapp.adapter import WhatsAppAdapter
+from tertulia.records.queues import base as queues
 from tests.gateway.running_gateway import OPEN, Echo, Scripted
 from tests.http.served_gateway import ServedGateway, eventually, served_gateway
 from tests.servers.scripted_http import Fault
@@ -50,6 +51,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adapter_module, "FIRST_PAUSE", 0.02)
     monkeypatch.setattr(adapter_module, "_LONGEST_PAUSE", 0.1)
     monkeypatch.setattr(retries, "ACCOUNT_BACKOFF", Backoff(first=0.05, longest=0.2))
+    monkeypatch.setattr(queues, "_POLL_SECONDS", 0.1)
 
 
 def connected(server: WhatsAppServer, **options: Any) -> WhatsAppAdapter:
