@@ -132,7 +132,8 @@ endef
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 WORKERS ?= $(shell echo $$(( $(CORES) + 1 )))
 CHECK_WORKERS ?= $(shell echo $$(( $(CORES) + 2 )))
-PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS)
+# A worker without work takes some of another: else the last one is alone with its tests for a minute.
+PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test: setup $(POSTGRES_STAMP) ## run the tests, but for those of `make check` and the slow ones
 	$(PYTEST) -m "not check and not slow" $(ARGS)
