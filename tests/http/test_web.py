@@ -327,6 +327,22 @@ def test_pages_of_named_sites_alone_may_use_the_addresses_of_pages(tmp_path: Pat
         assert "access-control-allow-origin" not in other.headers
 
 
+def test_page_that_received_nothing_gets_what_was_sent_to_the_page_before(tmp_path: Path) -> None:
+    """The page was left while its first answer was sent: it never knew an event id."""
+    with (
+        served_gateway(tmp_path / "talk.db", adapters=[WebAdapter()]) as server,
+        server.client("ana") as client,
+    ):
+        with Page(client) as page:
+            say(client, "hola")
+            sent = page.next_message()
+        with Page(client, last="0") as page:
+            assert page.next_message() == sent
+        with server.client("bob") as other, Page(other, last="0") as page:
+            say(other, "adios")
+            assert page.next_message()["text"].startswith("You said: adios")
+
+
 def test_event_id_of_other_chat_replays_nothing(tmp_path: Path) -> None:
     with served_gateway(
         tmp_path / "talk.db", adapters=[WebAdapter()], stream_seconds=0.5

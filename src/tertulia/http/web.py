@@ -31,6 +31,7 @@ from tertulia.records.queues.outbox import Delivery
 LAST_EVENT = "Last-Event-ID"
 VISITOR = "X-Visitor-Id"
 _REPLAY_LIMIT = 1000  # deliveries that a page can be sent again
+_BEFORE_ALL = "0"  # the last event id of a page that is not new, and has received nothing yet
 _VISITOR_LENGTH = 24
 _MAX_FILES = 10
 
@@ -182,13 +183,22 @@ class _Page:
 
     async def _missed(self) -> list[Delivery]:
         """Return the deliveries after the last one that the page received."""
-        last = await self._outbox.get(unquote(self._last_event_id)) if self._last_event_id else None
-        if last is None or _chat(last) != (WEB, self._source.account, self._source.chat_id):
+        after = await self._last_received()
+        if after is None:
             return []
         deliveries: list[Delivery] = await self._outbox.find_in_chat(
-            self._source, after=last.id, limit=_REPLAY_LIMIT
+            self._source, after=after, limit=_REPLAY_LIMIT
         )
         return [delivery for delivery in deliveries if delivery.state != "dead"]
+
+    async def _last_received(self) -> int | None:
+        """Return the number of the last delivery that the page received, or None if it is new."""
+        if not self._last_event_id or self._last_event_id == _BEFORE_ALL:
+            return 0 if self._last_event_id else None
+        last = await self._outbox.get(unquote(self._last_event_id))
+        if last is None or _chat(last) != (WEB, self._source.account, self._source.chat_id):
+            return None
+        return last.id
 
 
 async def _until_quiet(stream: PageStream, seconds: float) -> AsyncGenerator[bytes, None]:

@@ -68,7 +68,8 @@
     }
   };
   const read = async () => {
-    const headers = memory.last ? { "Last-Event-ID": memory.last } : {};
+    // 0: nothing was received yet. An answer that was on its way when the page was left comes again.
+    const headers = { "Last-Event-ID": memory.last ?? "0" };
     const response = await ask(`/${CHAT}/events`, { headers });
     if (response.status === 400) { delete memory.visitor; keep(); }
     if (!response.ok) { refused(response.status); return response.status; }
@@ -105,18 +106,26 @@
     const text = field.value.trim();
     if (!text || !memory.visitor) return;
     const id = crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
+    // The answer may be here before the request has ended, so the message is shown when it is sent.
+    const shown = show("person", text).parentElement;
+    const line = ["person", text];
+    memory.lines.push(line);
+    keep();
+    const takeBack = (status) => {
+      shown.remove();
+      memory.lines = memory.lines.filter((other) => other !== line);
+      keep();
+      refused(status);
+    };
     try {
       const response = await ask(`/${CHAT}/messages`, {
         method: "POST",
         headers: { "Content-Type": "application/json" },
         body: JSON.stringify({ text, message_id: id }),
       });
-      if (!response.ok) { refused(response.status); return; }
+      if (!response.ok) { takeBack(response.status); return; }
       field.value = "";
-      show("person", text);
-      memory.lines.push(["person", text]);
-      keep();
-    } catch { refused(0); }
+    } catch { takeBack(0); }
   };
   form.addEventListener("submit", (event) => { event.preventDefault(); send(); });
   field.addEventListener("keydown", (event) => {
