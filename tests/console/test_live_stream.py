@@ -52,7 +52,7 @@ def test_rights_are_checked_at_each_sign_of_life(
     async def check() -> Caller:
         nonlocal checks
         checks += 1
-        if checks < 3:
+        if checks < 5:
             return ROOT
         if ending == "expired":
             raise Unauthorized("This browser is not signed in.")
@@ -73,6 +73,41 @@ def test_rights_are_checked_at_each_sign_of_life(
         assert events[-1] == b"event: failed\ndata: unauthorized\n\n"
     else:
         assert b"failed" not in events[-1]  # the browser connects again, with its new rights
+
+
+class FullPage(EmptyPage):
+    """A loaded page with something that not everybody may see."""
+
+    def fragments(self, rows: Sequence[str], shared: Mapping[str, Any]) -> dict[str, str]:
+        return {"live_list": "what was written after they signed out"}
+
+
+def test_who_signs_out_while_the_page_is_loaded_sees_nothing_new() -> None:
+    """A load may wait for those of other pages."""
+    is_signed_out = False
+
+    async def check() -> Caller:
+        if is_signed_out:
+            raise Unauthorized("This browser is not signed in.")
+        return ROOT
+
+    async def wait_and_load(caller: Caller) -> LoadedPage:
+        nonlocal is_signed_out
+        is_signed_out = True
+        return FullPage()
+
+    async def run() -> list[bytes]:
+        page = LivePage(
+            address="/console/", rows=(), shared={}, ages=3600.0, check=check, load=wait_and_load,
+            load_counts=no_counts,
+        )  # fmt: skip
+        watch = ChangeWatch(no_changes, lambda: False)
+        async with asyncio.timeout(60):
+            return [event async for event in live_events(page, ROOT, watch, "")]
+
+    events = asyncio.run(run())
+    assert b"written" not in b"".join(events)
+    assert events[-1] == b"event: failed\ndata: unauthorized\n\n"
 
 
 @pytest.mark.parametrize("problem", [StoreUnavailable("The database is away."), NotFound("Gone.")])

@@ -53,9 +53,9 @@ async def live_events(
 ) -> AsyncGenerator[bytes, None]:
     """Yield the changed parts of a page, and every 15 seconds a sign of life.
 
-    At each load and each sign of life the rights of the browser are checked. When they have ended,
-    the stream ends with the event `failed`, whose data is the code of the error. When the store
-    cannot be read it just ends: the browser tells so, and connects again.
+    Before and after each load, and at each sign of life, the rights of the browser are checked.
+    When they have ended, the stream ends with the event `failed`, whose data is the code of the
+    error. When the store cannot be read it just ends: the browser tells so, and connects again.
     """
     key: PageKey = (caller.name, caller.role, page.address)
     yield format_html("", name="still")
@@ -83,6 +83,9 @@ async def _events(
         loaded = await watch.load(key, partial(_load, page, caller), is_aged=is_aged)
         parts = loaded.fragments(page.rows, page.shared)
         before, counts = counts, await watch.count(key, partial(page.load_counts, caller))
+        # Both may have waited for other pages: who lost their rights meanwhile sees nothing new.
+        if not _has_rights_of(await page.check(), key):
+            return
         different = changed_parts(parts, last)
         different |= dict(counts.items() - before.items())
         if different:
