@@ -23,11 +23,12 @@ def test_answers_appear_in_the_terminal_that_asked(tmp_path: Path) -> None:
             assert MARK not in first.ask(f"first {number}", ANSWER)
             first.ask("/status", "in the queue")
             second.ask("/whoami", "You are the owner")
+        second.until(lambda: second.text.count(ANSWER) == 4, "what the first terminal did")
         assert second.ask("second", ANSWER).count(ANSWER) == 1
         assert "in the queue" not in second.text
         assert "You are the owner" not in first.text
 
-        second.until(lambda: second.text.count(MARK) == 4, "what the first terminal did")
+        assert second.text.count(MARK) == 4
         first.sees(f"{MARK}\n┆ › second\n")
         first.until(lambda: first.text.count("┆ I was shown") == 1, "the answer of the second")
         for number in range(4):
