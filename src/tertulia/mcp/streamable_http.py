@@ -48,6 +48,7 @@ class HttpConnection:
         self._session: str | None = None
         self._revision: str | None = None
         self._closed = asyncio.Event()
+        self._replies: set[asyncio.Future[Any]] = set()  # asyncio itself would forget them
         self.problem = "the connection was closed"
         self.on_changed: Callable[[], None] = lambda: None
 
@@ -172,7 +173,13 @@ class HttpConnection:
             task = asyncio.ensure_future(
                 self._client.post(self._url, content=reply, headers=self._headers_of({}))
             )
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._replies.add(task)
+            task.add_done_callback(self._forget_reply)
+
+    def _forget_reply(self, task: asyncio.Future[Any]) -> None:
+        self._replies.discard(task)
+        if not task.cancelled():
+            task.exception()
 
     def _headers_of(self, body: Mapping[str, Any]) -> dict[str, str]:
         """Return the headers of a request; those of the new revision repeat parts of its body."""
