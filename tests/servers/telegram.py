@@ -104,7 +104,8 @@ class TelegramServer(ScriptedServer):
         self.violations: list[str] = []
         self.conflicts = 0
         self.polls = 0
-        self.given: dict[int, int] = {}  # the last poll that was given each update
+        self.given: defaultdict[int, list[int]] = defaultdict(list)  # polls, by update
+        self.forgotten: dict[int, int] = {}  # the poll that acknowledged each update
         self.files: dict[str, bytes | None] = {}
         self.file_types: dict[str, str] = {}
         self.expired: set[str] = set()
@@ -236,20 +237,17 @@ class TelegramServer(ScriptedServer):
         self.file_types[file_id] = file_type
         return file_id
 
-    def wait_acknowledged(self, update_id: int) -> bool:
-        """Wait until the next poll after an update was given; return whether that forgot it."""
-        with self.changed:
-            start = self.given.get(update_id, 0)
-            self.wait(
-                lambda: not self.is_pending(update_id) or self.given.get(update_id, 0) > start
-            )
-            number = self.given.get(update_id, 0)
-            self.wait(lambda: not self.is_pending(update_id) or self.polls > number)
-            return not self.is_pending(update_id)
+    def wait_acknowledged(self, update_id: int, times: int) -> bool:
+        """Return whether an update was acknowledged after it was given so many times.
 
-    def is_pending(self, update_id: int) -> bool:
-        """Return whether an update was not acknowledged yet."""
-        return any(number == update_id for number, _ in self.pending)
+        Wait for the next poll. Whoever asks may be late: the update may have been given again.
+        """
+        polls = self.given[update_id]
+        self.wait(lambda: update_id in self.forgotten or len(polls) >= times)
+        if len(polls) < times:
+            return True  # it was acknowledged before, and is not given again
+        self.wait(lambda: self.polls > polls[times - 1])
+        return self.forgotten.get(update_id) == polls[times - 1] + 1
 
     def wait_sent(self, count: int) -> list[Sent]:
         """Wait until the bot has sent so many messages, and return them."""
@@ -373,8 +371,11 @@ class TelegramServer(ScriptedServer):
             self._poll.set_result(None)
         poll = self._poll = asyncio.get_running_loop().create_future()
         with self.changed:
-            self.pending = [update for update in self.pending if update[0] >= offset]
             self.polls += 1
+            for number, _ in self.pending:
+                if number < offset:
+                    self.forgotten[number] = self.polls
+            self.pending = [update for update in self.pending if update[0] >= offset]
             self.changed.notify_all()
         deadline = asyncio.get_running_loop().time() + fields.get("timeout", 0)
         while True:
@@ -382,7 +383,8 @@ class TelegramServer(ScriptedServer):
             with self.lock:
                 batch = [body for _, body in self.pending[: fields.get("limit", 100)]]
                 if not self.is_silent:
-                    self.given |= {number: self.polls for number, _ in self.pending}
+                    for number, _ in self.pending:
+                        self.given[number].append(self.polls)
             left = deadline - asyncio.get_running_loop().time()
             if (batch or left <= 0) and not self.is_silent:
                 return b'{"ok":true,"result":[' + b",".join(batch) + b"]}"

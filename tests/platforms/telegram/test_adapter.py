@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -69,15 +70,19 @@ class TelegramScene(AdapterFixture):
         self.server = server
         self.adapter = TelegramAdapter(TOKEN, base_url=server.url)
         self._updates: dict[str, int] = {}
+        self._written: Counter[str] = Counter()
         self._spoiled = 0
         server.chats[42] = {"id": 42, "type": "private", "first_name": "Ana"}
 
     async def write(self, text: str, message_id: str) -> bool:
         update = self._updates.get(message_id)
         if update is None:
-            self.server.write(42, text)
-            update = self._updates[message_id] = self.server.pending[-1][0]
-        return await asyncio.to_thread(self.server.wait_acknowledged, update)
+            with self.server.lock:
+                self.server.write(42, text)
+                update = self._updates[message_id] = self.server.next_update - 1
+        self._written[message_id] += 1
+        times = self._written[message_id]
+        return await asyncio.to_thread(self.server.wait_acknowledged, update, times)
 
     async def arrived(self, count: int) -> list[str]:
         sent = await asyncio.to_thread(self.server.wait_sent, count)
