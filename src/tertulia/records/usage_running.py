@@ -5,8 +5,8 @@ What it used between two times is the difference of two rows. So a sum costs as 
 groups and days, however long the ledger is, and days can be those of any time zone (decision 0052).
 
 A turn writes a call into `usage_new`, and does nothing for the sums. `roll_up` moves it to
-`usage_kept` and adds it to a row of `usage_sums`; some time after its quarter, it moves that row to
-the running totals. Every call is in one of the three, so whoever reads them at one moment has all
+`usage_kept` and adds it to a row of `usage_sums`; after its quarter, it moves that row to the
+running totals. Every call is in one of the three, so whoever reads them at one moment has all
 of them (decision 0062).
 """
 
@@ -30,8 +30,6 @@ LAST_QUARTER: Final = -FIRST_QUARTER
 
 Kind = Literal["all", "model", "platform", "person", "detail"]
 
-# A call may be entered a little after its time, and a clock of another machine may be behind.
-_OPEN_QUARTERS: Final = 2
 _ROWS_PER_STEP: Final = 100  # some milliseconds
 _CALLS_PER_STEP: Final = 500  # some milliseconds
 # So few new calls cost a sum next to nothing, and moving each by itself would cost a commit.
@@ -81,7 +79,7 @@ class RunningTotals:
         With `steps` in at most so many transactions; a few new calls may stay as they are then, and
         past quarters are looked at once in a quarter.
         """
-        before = to_micros(self._clock.now()) // QUARTER_HOUR - _OPEN_QUARTERS + 1
+        before = to_micros(self._clock.now()) // QUARTER_HOUR
         params = {"before": before, "limit": _ROWS_PER_STEP}
         while True:
             if self._has_new_calls(0 if steps is None else _FEW_CALLS):
