@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -40,6 +40,19 @@ async def load(caller: Caller) -> LoadedPage:
     return EmptyPage()
 
 
+async def events_of(
+    check: Callable[[], Awaitable[Caller]], load: Callable[[Caller], Awaitable[LoadedPage]]
+) -> list[bytes]:
+    """Return all events of a stream, until it ends."""
+    page = LivePage(
+        address="/console/", rows=(), shared={}, ages=3600.0, check=check, load=load,
+        load_counts=no_counts,
+    )  # fmt: skip
+    watch = ChangeWatch(no_changes, lambda: False)
+    async with asyncio.timeout(60):
+        return [event async for event in live_events(page, ROOT, watch, "")]
+
+
 @pytest.mark.parametrize("ending", ["expired", "demoted"])
 def test_rights_are_checked_at_each_sign_of_life(
     ending: str, monkeypatch: pytest.MonkeyPatch
@@ -58,16 +71,7 @@ def test_rights_are_checked_at_each_sign_of_life(
             raise Unauthorized("This browser is not signed in.")
         return Caller("root", "guest")
 
-    async def run() -> list[bytes]:
-        page = LivePage(
-            address="/console/", rows=(), shared={}, ages=3600.0, check=check, load=load,
-            load_counts=no_counts,
-        )  # fmt: skip
-        watch = ChangeWatch(no_changes, lambda: False)
-        async with asyncio.timeout(60):
-            return [event async for event in live_events(page, ROOT, watch, "")]
-
-    events = asyncio.run(run())
+    events = asyncio.run(events_of(check, load))
     assert events[:2] == [b"event: still\ndata: \n\n"] * 2
     if ending == "expired":
         assert events[-1] == b"event: failed\ndata: unauthorized\n\n"
@@ -96,16 +100,7 @@ def test_who_signs_out_while_the_page_is_loaded_sees_nothing_new() -> None:
         is_signed_out = True
         return FullPage()
 
-    async def run() -> list[bytes]:
-        page = LivePage(
-            address="/console/", rows=(), shared={}, ages=3600.0, check=check, load=wait_and_load,
-            load_counts=no_counts,
-        )  # fmt: skip
-        watch = ChangeWatch(no_changes, lambda: False)
-        async with asyncio.timeout(60):
-            return [event async for event in live_events(page, ROOT, watch, "")]
-
-    events = asyncio.run(run())
+    events = asyncio.run(events_of(check, wait_and_load))
     assert b"written" not in b"".join(events)
     assert events[-1] == b"event: failed\ndata: unauthorized\n\n"
 
@@ -118,14 +113,5 @@ def test_a_browser_connects_again_if_the_store_was_away(problem: Error) -> None:
     async def fail(caller: Caller) -> LoadedPage:
         raise problem
 
-    async def run() -> list[bytes]:
-        page = LivePage(
-            address="/console/", rows=(), shared={}, ages=3600.0, check=check, load=fail,
-            load_counts=no_counts,
-        )  # fmt: skip
-        watch = ChangeWatch(no_changes, lambda: False)
-        async with asyncio.timeout(60):
-            return [event async for event in live_events(page, ROOT, watch, "")]
-
-    has_ended = b"event: failed" in b"".join(asyncio.run(run()))
+    has_ended = b"event: failed" in b"".join(asyncio.run(events_of(check, fail)))
     assert has_ended == isinstance(problem, NotFound)

@@ -193,8 +193,10 @@ class _Page:
 
     async def _last_received(self) -> int | None:
         """Return the number of the last delivery that the page received, or None if it is new."""
-        if not self._last_event_id or self._last_event_id == _BEFORE_ALL:
-            return 0 if self._last_event_id else None
+        if not self._last_event_id:
+            return None
+        if self._last_event_id == _BEFORE_ALL:
+            return 0
         last = await self._outbox.get(unquote(self._last_event_id))
         if last is None or _chat(last) != (WEB, self._source.account, self._source.chat_id):
             return None

@@ -102,10 +102,13 @@
     }
   };
 
+  // A message that may have arrived is sent again with its id, so that it is stored once.
+  let unsent = null;
   const send = async () => {
     const text = field.value.trim();
     if (!text || !memory.visitor) return;
-    const id = crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
+    const id = unsent?.text === text ? unsent.id : crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
+    unsent = { id, text };
     // The answer may be here before the request has ended, so the message is shown when it is sent.
     const shown = show("person", text).parentElement;
     const line = ["person", text];
@@ -125,6 +128,7 @@
       });
       if (!response.ok) { takeBack(response.status); return; }
       field.value = "";
+      unsent = null;
     } catch { takeBack(0); }
   };
   form.addEventListener("submit", (event) => { event.preventDefault(); send(); });
