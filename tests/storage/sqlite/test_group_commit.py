@@ -12,6 +12,8 @@ from typing import Any
 
 import apsw
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import tertulia
 from tertulia import Settings, Store, StoreError, StoreFull
@@ -152,6 +154,78 @@ def test_failing_follower_fails_alone(store: Store, group: Group) -> None:
     assert str(outcomes[1]) == "b"
     assert stored(store, *"abcdefg") == [True, False, True, False, True, False, True]
     assert len(group.commits) == 1
+
+
+def refuse_at_once(name: str) -> Work:
+    """Return work that fails before it has changed anything."""
+
+    def work(tx: Transaction) -> None:
+        tx.one("installation_get", {"name": name})
+        raise Refused(name)
+
+    return work
+
+
+def counted(work: Work, runs: Counter[str], name: str) -> Work:
+    def run(tx: Transaction) -> Any:
+        runs[name] += 1
+        return work(tx)
+
+    return run
+
+
+def test_follower_that_changed_nothing_costs_the_others_nothing(group: Group) -> None:
+    runs: Counter[str] = Counter()
+    jobs = {"a": put, "b": refuse_at_once, "c": put}
+    outcomes = group.run(*(counted(job(name), runs, name) for name, job in jobs.items()))
+    assert [type(outcome) for outcome in outcomes] == [str, Refused, str]
+    assert runs == Counter("abc")
+
+
+def test_follower_that_changed_something_makes_those_before_it_run_again(group: Group) -> None:
+    runs: Counter[str] = Counter()
+    jobs = {"a": put, "b": put, "c": refuse, "d": put, "e": refuse}
+    outcomes = group.run(*(counted(job(name), runs, name) for name, job in jobs.items()))
+    assert [type(outcome) for outcome in outcomes] == [str, str, Refused, str, Refused]
+    assert runs == {"a": 2, "b": 2, "c": 2, "d": 1, "e": 1}
+
+
+def test_calls_that_share_a_commit_run_once_if_a_follower_fails(store: Store) -> None:
+    database = sqlite_of(store)
+    runs: list[str] = []
+    outcomes: list[BaseException] = []
+
+    def follow() -> None:
+        try:
+            database.write(refuse("follower"))
+        except Refused as problem:
+            outcomes.append(problem)
+
+    follower = threading.Thread(target=follow)
+
+    def calls() -> None:
+        runs.append("calls")
+        database.write(put("call"))
+        follower.start()
+        while not database._group.waiting:
+            time.sleep(0.001)
+
+    database.in_one_commit(calls)
+    follower.join()
+    assert (runs, len(outcomes)) == (["calls"], 1)
+    assert stored(store, "call", "follower") == [True, False]
+
+
+@given(st.lists(st.sampled_from([put, refuse, refuse_at_once, violate_constraint]), max_size=12))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_jobs_of_one_batch_end_as_they_would_alone(
+    group: Group, store: Store, kinds: list[Callable[[str], Work]]
+) -> None:
+    names = [f"{time.monotonic_ns()}-{number}" for number in range(len(kinds) + 1)]
+    outcomes = group.run(put(names[0]), *map(lambda kind, name: kind(name), kinds, names[1:]))
+    is_put = [True, *(kind is put for kind in kinds)]
+    assert [outcome == name for outcome, name in zip(outcomes, names, strict=True)] == is_put
+    assert stored(store, *names) == is_put
 
 
 @pytest.mark.parametrize("fails", [refuse, violate_constraint])

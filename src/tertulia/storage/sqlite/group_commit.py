@@ -207,8 +207,7 @@ class GroupCommit:
         try:
             self._begin()
             self._run_first(first)
-            while len(first.batch) < _BATCH_LIMIT and (job := self._take_next(first)) is not None:
-                self._run_follower(job)
+            self._run_followers(first)
             self._check_file()
             first.is_committing = True
             self.begun += len(first.batch)
@@ -255,7 +254,41 @@ class GroupCommit:
                 self._connection.execute("rollback")
             self._begin()
 
-    def _run_follower(self, job: Job) -> None:
+    def _run_followers(self, first: Job) -> None:
+        """Run the jobs that wait.
+
+        A savepoint before each of them would copy every page that the job changes, and hardly any
+        job fails. So they run without; if one fails that has changed something, the transaction
+        begins again, with savepoints. The calls of `run_calls` cannot run again: behind them there
+        are savepoints from the beginning.
+        """
+        has_savepoints = first.must_lead
+        while len(first.batch) < _BATCH_LIMIT and (job := self._take_next(first)) is not None:
+            if has_savepoints:
+                self._run_with_savepoint(job)
+            elif not self._run_without_savepoint(job):
+                has_savepoints = True
+                self._connection.execute("rollback")
+                self._begin()
+                for each in first.batch:
+                    each.result = each.error = None
+                    self._run_with_savepoint(each)
+
+    def _run_without_savepoint(self, job: Job) -> bool:
+        """Run a job; return False if it failed and may have changed something."""
+        changes = self._connection.total_changes()
+        try:
+            job.result = job.work(self._tx)
+        except Exception as problem:
+            if not self._connection.in_transaction:
+                raise  # SQLite rolled everything back, so every job of the batch has failed
+            if isinstance(problem, FOREIGN) or self._connection.total_changes() != changes:
+                return False
+            job.error = problem
+        return True
+
+    def _run_with_savepoint(self, job: Job) -> None:
+        """Run a job; if it fails, undo what it has changed."""
         connection = self._connection
         connection.execute("savepoint job")
         try:
