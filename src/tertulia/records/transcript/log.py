@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tertulia.core.message import USER, Draft
+from tertulia.core.message import USER, Blob, Draft
 from tertulia.records import session_rows, usage_rows
 from tertulia.storage.base import Row, Transaction
 
@@ -46,13 +46,15 @@ def append_messages(
     new_turns = _count_new_turns(entries)
     params: dict[str, Any] = {
         "id": session_id,
+        "count": len(entries),
         "turns": new_turns,
         "is_activity": new_turns > 0 if is_activity is None else is_activity,
         "now": now if active_at is None else active_at,
         **(cost or {}),
     }
-    statement = "session_append" if cost is None else "session_append_with_usage"
-    row = append_with(tx, statement, params, entries, now)
+    row = tx.one("session_append" if cost is None else "session_append_with_usage", params)
+    if row is not None and entries:
+        _insert(tx, row, entries, now, new_turns)
     if row is None:
         raise session_rows.session_not_found(session_id)
     if cost is not None:
@@ -86,7 +88,7 @@ def append_with(
     """
     row = tx.one(statement, {**params, "count": len(entries)})
     if row is not None and entries:
-        _insert(tx, row, entries, now)
+        _insert(tx, row, entries, now, _count_new_turns(entries))
     return row
 
 
@@ -95,12 +97,14 @@ def _count_new_turns(entries: Sequence[Entry]) -> int:
     return sum([entry.draft.role == USER and not entry.is_inside_turn for entry in entries])
 
 
-def _insert(tx: Transaction, counted: Row, entries: Sequence[Entry], now: int) -> None:
+def _insert(
+    tx: Transaction, counted: Row, entries: Sequence[Entry], now: int, new_turns: int
+) -> None:
     """Insert the rows of messages that were counted, and their large parts."""
     ref, last_seq, turn, is_awaited = counted[:4]
     # One integer holds session and sequence number: decision 0001.
     position = (ref << 32) + last_seq - len(entries)
-    turn -= _count_new_turns(entries)
+    turn -= new_turns
     rows = []
     for entry in entries:
         item, kind, number, at, author, is_inside_turn = entry
@@ -112,14 +116,20 @@ def _insert(tx: Transaction, counted: Row, entries: Sequence[Entry], now: int) -
         if at is None:
             at = now
         rows.append((position, number, item.role, kind, author, at, item.body, item.away))
-        for blob in item.blobs:
-            if blob.data is None:
-                tx.run("media_link", {"place": position, "hash": blob.hash})
-                tx.run("media_settle", {"hash": blob.hash})
-                continue
-            tx.run("blob_insert", {"hash": blob.hash, "size": blob.size, "data": blob.data})
-            tx.run("blob_link", {"place": position, "hash": blob.hash})
+        if item.blobs:
+            _insert_blobs(tx, position, item.blobs)
     tx.many("message_insert", rows)
     # If older messages of the session wait for the indexer, it is noted there already.
     if not is_awaited:
         tx.run("unindexed_put", {"session": ref})
+
+
+def _insert_blobs(tx: Transaction, place: int, blobs: Sequence[Blob]) -> None:
+    """Insert the large parts of a message, and link those that are stored already."""
+    for blob in blobs:
+        if blob.data is None:
+            tx.run("media_link", {"place": place, "hash": blob.hash})
+            tx.run("media_settle", {"hash": blob.hash})
+            continue
+        tx.run("blob_insert", {"hash": blob.hash, "size": blob.size, "data": blob.data})
+        tx.run("blob_link", {"place": place, "hash": blob.hash})

@@ -97,7 +97,7 @@ class SqliteTransaction:
 
     def many(self, statement: str, rows: Iterable[Params | Row]) -> None:
         text, values_of = self._statements[statement]
-        self._connection.executemany(text, map(values_of, rows))
+        self._connection.executemany(text, rows if values_of is _keep else map(values_of, rows))
 
     def together(self, steps: Sequence[Step]) -> list[list[Row]]:
         return [self.all(*step) for step in steps]
