@@ -69,15 +69,16 @@ where session = :ref and number = :number
 -- name: part_can_enter
 -- The condition of `turn_enter`: nothing has to be decided (records/turns/fast_path.py). The
 -- session is current, nobody is inside or was left inside, its policy is not due in the zone of the
--- store, somebody has written in it before, the message is new, nobody waits, nothing is linked.
+-- store, somebody has written in it before. `part_is_undisputed` is the rest of it.
 sessions.key = :key and sessions.ended_at is null
     and sessions.platform = :platform and sessions.chat_type = :chat_type
     and sessions.open_turn is null and sessions.lease_until = 0
     and sessions.turns > 0 and sessions.epoch > 0
     and sessions.updated_at >= :active_since
-    and not exists (
-        select 1 from people where people.person = sessions.person and people.zone is not null
-    )
+
+-- name: part_is_undisputed
+-- The person has no time zone, the message is new, nobody waits, nothing is linked.
+(select people.zone from people where people.person = sessions.person) is null
     and not exists (select 1 from turns where turns.arrival = :arrival)
     and not exists (
         select 1 from tickets where tickets.key = :key and tickets.until >= {part_db_now}

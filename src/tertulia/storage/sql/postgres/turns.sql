@@ -1,6 +1,10 @@
 -- The short way into a turn and out of it (records/turns/fast_path.py): one statement that changes
 -- everything, or nothing. It must be read committed: in any other isolation level it would not see the
 -- newest row of its session.
+--
+-- The server sets up every node of a plan at each call, which takes longer than to run it. So conditions
+-- that name no column of the session stand in a `case`: else there would be a node for them, with all
+-- columns, above the one that reads the session.
 
 -- name: part_is_read_committed
 current_setting('transaction_isolation') = 'read committed'
@@ -10,14 +14,15 @@ current_setting('transaction_isolation') = 'read committed'
 -- again when it is updated, so its newest version decides. The other tables are read as they were when
 -- the statement began: to come before a transaction that ends just then is as right as to come after
 -- it. A message id that it has stored is found by the unique index. (decision 0060)
-case when pg_try_advisory_xact_lock(:lane) then set_config('lock_timeout', :lock_timeout, true) <> ''
+case when pg_try_advisory_xact_lock(:lane) then {part_is_read_committed}
+    and set_config('lock_timeout', :lock_timeout, true) <> ''
     and case when :is_safe then true else set_config('synchronous_commit', 'off', true) <> '' end
     else false end
 
 -- name: turn_enter
 with entered as (
     update sessions set {part_begin_turn}
-    where {part_can_enter} and {part_is_read_committed} and {part_takes_lane}
+    where {part_can_enter} and case when {part_is_undisputed} then {part_takes_lane} else false end
     returning {part_session}, sessions.indexed_seq
 ), message as (
     insert into messages (place, turn, role, author, at, body)
@@ -42,11 +47,10 @@ item as (
 -- What `part_step_columns` is for the last step of a turn.
 last_seq = last_seq + 1, version = version + 1, lease_until = 0, open_turn = null
 
--- name: part_answer_where
-{part_can_answer} and {part_is_read_committed}
-
--- name: part_answer_where_claimed
-{part_answer_where} and (cast(:item as bigint) is null or exists (select 1 from item))
+-- name: part_is_claimed
+-- For the answer that settles a message: that message is still claimed.
+case when open_turn = :turn then {part_is_read_committed}
+    and (cast(:item as bigint) is null or exists (select 1 from item)) else false end
 
 -- name: part_answered
 returning ref, last_seq, turns, indexed_seq, platform, person
@@ -59,8 +63,8 @@ message as (
     insert into unindexed (session) select ref from answered where last_seq - 1 <= indexed_seq
     on conflict (session) do nothing
 ), closed as (
-    update turns set state = 'answered', closed_at = :now, answer_seq = answered.last_seq
-    from answered where turns.session = answered.ref and turns.number = :turn
+    update turns set state = 'answered', closed_at = :now, answer_seq = (select last_seq from answered)
+    where turns.session = (select ref from answered) and turns.number = :turn
 )
 
 -- name: part_answer_queues
@@ -106,7 +110,7 @@ ledger as (
 -- that is delivered or settles a message has a statement of its own.
 with answered as (
     update sessions set {part_answer_columns}
-    {part_answer_where} and {part_takes_lane} {part_answered}
+    {part_can_answer} and {part_takes_lane} {part_answered}
 ), {part_answer_rows}
 select last_seq from answered
 
@@ -114,14 +118,14 @@ select last_seq from answered
 with answered as (
     update sessions set {part_answer_columns},
     {part_add_usage}
-    {part_answer_where} and {part_takes_lane} {part_answered}
+    {part_can_answer} and {part_takes_lane} {part_answered}
 ), {part_answer_usage}, {part_answer_rows}
 select last_seq from answered
 
 -- name: turn_answer_queued
 with {part_locked_item}, answered as (
     update sessions set {part_answer_columns}
-    {part_answer_where_claimed} {part_answered}
+    {part_can_answer} and {part_is_claimed} {part_answered}
 ), {part_answer_rows}, {part_answer_queues}
 select last_seq from answered
 
@@ -129,6 +133,6 @@ select last_seq from answered
 with {part_locked_item}, answered as (
     update sessions set {part_answer_columns},
     {part_add_usage}
-    {part_answer_where_claimed} {part_answered}
+    {part_can_answer} and {part_is_claimed} {part_answered}
 ), {part_answer_usage}, {part_answer_rows}, {part_answer_queues}
 select last_seq from answered

@@ -3,5 +3,5 @@
 
 -- name: turn_enter
 update sessions set {part_begin_turn}
-where {part_can_enter}
+where {part_can_enter} and {part_is_undisputed}
 returning ref, last_seq, turns, last_seq - :count > indexed_seq, {part_session}
