@@ -296,7 +296,7 @@ class TestSettingsOfTransactions:
                     _execute(address, NOTE_SETTINGS)
                 with store.turn(ANNA, "hello", message_id=str(number)) as turn:
                     turn.add_assistant("hi")
-        assert _noted(address, "lock_timeout") == {"15s"}
+        assert _noted(address, "lock_timeout") == {"100ms"}
         assert _noted(address, "transaction_isolation") == {"read committed"}
         wanted = {"safe": {"on"}, "fast": {"off"}}
         assert _noted(address, "synchronous_commit") == wanted[durability]

@@ -20,6 +20,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from tertulia.storage.postgres.batch import BatchConnection
 
+MAX_CONNECTIONS: Final = 16
 _KEPT: Final = 4  # connections that are ready, however long they were not needed
 _UNUSED_SECONDS: Final = 5.0
 _LOOK_EVERY: Final = 64  # uses of a connection
@@ -41,7 +42,7 @@ class Connections:
             dsn,
             connection_class=BatchConnection,
             min_size=1,
-            max_size=16,
+            max_size=MAX_CONNECTIONS,
             # The pool doubles its pauses while the server is down, and would sleep long after it is
             # up again.
             reconnect_timeout=_POOL_SECONDS / 2,

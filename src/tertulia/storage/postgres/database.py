@@ -6,7 +6,8 @@ A statement whose result is not needed is sent together with the next query or w
 Statements that need nothing of each other's results (`attempt`) are sent together with the locks of
 their lanes, in one round trip. PostgreSQL takes everything up to the end of a pipeline as one
 transaction. One statement that takes the lock of its lane itself (decision 0060), and one that only
-reads (`query`), need no transaction around them.
+reads (`query`), need no transaction around them. Under load, statements of the first kind share
+transactions (see `shared_transactions.py`).
 
 Work that names its lane (a conversation, a chat) waits for other work of the same lane by an
 advisory lock on its name, so its statements see what was committed last (decision 0008). All other
@@ -24,7 +25,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, lru_cache, partial
 from typing import Any, TypeVar
 
@@ -43,9 +44,14 @@ from tertulia.storage.base import Params, Progress, Row, StatementLost, Step, Tr
 from tertulia.storage.handle import DatabaseHandle
 from tertulia.storage.postgres import migrate
 from tertulia.storage.postgres.batch import Batch, BatchConnection
-from tertulia.storage.postgres.connection_pool import Connections, RunningCalls
+from tertulia.storage.postgres.connection_pool import (
+    MAX_CONNECTIONS,
+    Connections,
+    RunningCalls,
+)
 from tertulia.storage.postgres.errors import FOREIGN, translate_errors
 from tertulia.storage.postgres.notify import Listener, Sender
+from tertulia.storage.postgres.shared_transactions import SharedTransactions, Statement
 from tertulia.storage.postgres.transaction import (
     COMMIT,
     NO_LOCKS,
@@ -91,6 +97,9 @@ _TYPES = AdaptersMap(psycopg.adapters)
 _TYPES.register_dumper(int, Int8Dumper)
 # The parameter of a statement that takes the lock of its lane itself (`part_takes_lane`).
 _LANE = "lane"
+# Milliseconds for which such a statement waits for a lock: those that share its transaction, and
+# those that wait for the next one, wait too. The general path then waits as long as it has to.
+_SHARED_LOCK_TIMEOUT = "100"
 # A marker in statements that read a session. Work in the session's lane locks the row with it, so
 # that this work and work outside of the lane (a reset, for example) wait for each other.
 _ROW_LOCK = b"/* row lock */"
@@ -121,7 +130,7 @@ class PostgresDatabase(DatabaseHandle):
         # Statements that are sent at once leave no transaction idle. They look up what they need by
         # its keys: to plan each five times for its values, on each connection, would be no use.
         self._attempt_limits = ", ".join([*limits[1:], _GENERIC_PLANS])
-        self._lane_params = {"lock_timeout": _lock_timeout(idle_seconds), "is_safe": safe}
+        self._lane_params = {"lock_timeout": _SHARED_LOCK_TIMEOUT, "is_safe": safe}
         # When space was looked for, of which size, and whether there is enough.
         self._space = -_SPACE_SECONDS, 0, True
         self._listener = Listener(dsn, self._notifier)
@@ -131,6 +140,9 @@ class PostgresDatabase(DatabaseHandle):
         except psycopg.Error as problem:
             raise translate_errors(problem, self._name) from problem
         self._connections = Connections(dsn, self._connect_options(), busy_seconds)
+        self._shared = SharedTransactions(
+            self._run_together, most_running=MAX_CONNECTIONS, wait_seconds=busy_seconds
+        )
         self._sender = Sender(
             self._connections.borrowed, lambda: self._listener.pid, (*FOREIGN, StoreError)
         )
@@ -144,6 +156,10 @@ class PostgresDatabase(DatabaseHandle):
     def attempt(self, steps: Sequence[Step], *, lanes: Sequence[str]) -> list[list[Row]] | None:
         self._begin_call()
         try:
+            statement = self._own_lane_statement(steps, lanes)
+            if statement is not None:
+                rows = self._shared.submit(statement)
+                return None if rows is None else [rows]
             connection = self._connections.take()
             try:
                 return self._attempt(connection, steps, lanes)
@@ -364,22 +380,78 @@ class PostgresDatabase(DatabaseHandle):
                 raise
             return result
 
+    def _own_lane_statement(self, steps: Sequence[Step], lanes: Sequence[str]) -> Statement | None:
+        """Return the only statement, with its values, if it takes the lock of its lane itself."""
+        if len(steps) > 1 or len(lanes) > 1:
+            return None
+        ((name, params),) = steps
+        query = self._queries[name]
+        if _LANE not in query.names:
+            return None
+        params = {**params, **self._lane_params, _LANE: lock_id(lanes[0])}
+        return Statement(query, [params[parameter] for parameter in query.names])
+
+    def _run_together(self, group: Sequence[Statement]) -> None:
+        """Run statements in one transaction, and set what came of each.
+
+        If one fails, nothing is stored: none has rows, and the general path follows for all.
+        """
+        try:
+            connection = self._connections.take()
+            try:
+                self._exchange_group(connection, group)
+            finally:
+                self._connections.put_back(connection)
+        except PoolTimeout as problem:
+            for statement in group:
+                statement.error = translate_errors(problem, self._name)
+
+    def _exchange_group(self, connection: BatchConnection, group: Sequence[Statement]) -> None:
+        batch = connection.batch
+        if len(group) > 1 and not batch.has_pipeline:
+            # Each would be a transaction of its own.
+            for statement in group:
+                self._exchange_group(connection, [statement])
+            return
+        sent = []
+        try:
+            for statement in group:
+                # The general path tells what is wrong with a value that cannot be sent.
+                with suppress(*FOREIGN):
+                    batch.put(statement.query, statement.values)
+                    sent.append(statement)
+            if not sent:
+                return
+            results = batch.run()
+            for statement, result in zip(sent, results, strict=True):
+                statement.rows = batch.rows(result)
+        except FOREIGN as problem:
+            if isinstance(problem, psycopg.Error) and _is_lost(connection, problem):
+                connection.close()
+                self._set_lost(sent)
+                return
+            log.debug("%d statements refused, the general path follows: %s", len(sent), problem)
+            self._rollback(connection)
+        except BaseException:
+            connection.close()
+            self._set_lost(sent)
+            raise
+
+    def _set_lost(self, statements: Sequence[Statement]) -> None:
+        """Say of statements that nobody knows whether they were stored."""
+        for statement in statements:
+            statement.rows = None
+            statement.error = StatementLost(self._unknown_outcome())
+
     def _attempt(
         self, connection: BatchConnection, steps: Sequence[Step], lanes: Sequence[str]
     ) -> list[list[Row]] | None:
         batch = connection.batch
-        numbers = sorted({*map(lock_id, lanes)})
-        first = self._queries[steps[0][0]]
-        takes_lane = len(steps) == len(numbers) == 1 and _LANE in first.names
         # Without a pipeline each statement would be a transaction, and the locks would not last.
-        if not takes_lane and not batch.has_pipeline:
+        if not batch.has_pipeline:
             return None
         try:
-            if takes_lane:
-                params = {**steps[0][1], **self._lane_params, _LANE: numbers[0]}
-                batch.put(first, [params[parameter] for parameter in first.names])
-            else:
-                self._put_steps(batch, steps, numbers)
+            self._put_steps(batch, steps, sorted({*map(lock_id, lanes)}))
             results = batch.run()
         except FOREIGN as problem:
             if isinstance(problem, psycopg.Error) and _is_lost(connection, problem):
