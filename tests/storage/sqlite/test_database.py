@@ -149,6 +149,33 @@ class TestFileInUse:
             transcript.append(said("three"))
             assert [message["content"] for message in transcript.load()] == ["one", "three"]
 
+    def test_a_folder_that_is_moved_takes_no_message_along(self, tmp_path: Path) -> None:
+        folder = tmp_path / "data"
+        folder.mkdir()
+        with tertulia.open(folder / "talk.db") as store:
+            transcript = store.transcript(store.sessions.open(dm("anna")).id)
+            folder.rename(tmp_path / "aside")
+            with pytest.raises(tertulia.StoreUnavailable, match="replaced, moved or deleted"):
+                transcript.append(said("one"))
+            (tmp_path / "aside").rename(folder)
+            transcript.append(said("two"))
+            assert [message["content"] for message in transcript.load()] == ["two"]
+
+    def test_a_link_that_names_another_file_takes_no_message_along(self, tmp_path: Path) -> None:
+        path, link = tmp_path / "talk.db", tmp_path / "current.db"
+        link.symlink_to(path)
+        with tertulia.open(link) as store:
+            transcript = store.transcript(store.sessions.open(dm("anna")).id)
+            store.backup(tmp_path / "copy.db")
+            link.unlink()
+            link.symlink_to(tmp_path / "copy.db")
+            with pytest.raises(tertulia.StoreUnavailable, match="replaced, moved or deleted"):
+                transcript.append(said("one"))
+            link.unlink()
+            link.symlink_to(path)
+            transcript.append(said("two"))
+            assert [message["content"] for message in transcript.load()] == ["two"]
+
 
 class TestStatements:
     """What a connection does for the statements that it runs."""

@@ -112,6 +112,10 @@ class TurnControl:
         self._lane = session_rows.lane_of(self._key)
         self._ticket = Ticket(context.db, self._lane)
         self._tries = 0
+        # Both are made in the thread that enters, which may not be the one that made this: a large
+        # message and a system call would hold up an event loop.
+        self._drafts: list[Draft] | None = None
+        self._token = 0
         self._turn: TurnRef | None = None
         self._is_open = False
         self._calls: dict[str, str] = {}
@@ -511,6 +515,9 @@ class TurnControl:
             raise IllegalMove("The turn was entered before.", hint="Make another: store.turn(…).")
 
     def _enter_once(self) -> OpenedTurn | AlreadyAnswered:
+        if self._drafts is None:
+            self._drafts = self._message.drafts()
+            self._token = fast_path.new_token()
         attempt = EnterTurn(
             self._context,
             self._local_turns,
@@ -523,16 +530,6 @@ class TurnControl:
             self._resumes,
         )
         return fast_path.enter(attempt, self._lane)
-
-    @cached_property
-    def _token(self) -> int:
-        """Made in the thread that enters: the system call would hold up an event loop."""
-        return fast_path.new_token()
-
-    @cached_property
-    def _drafts(self) -> list[Draft]:
-        """The user's message, encoded before any transaction."""
-        return self._message.drafts()
 
     def _begin(self, entry: OpenedTurn) -> None:
         self._turn = entry.turn

@@ -141,7 +141,8 @@ class SqliteDatabase(DatabaseHandle):
         self.file = OpenFile(path)
         super().__init__(path, os.path.realpath(path))
         tx = SqliteTransaction(self._writer, self._statements)
-        self._group = GroupCommit(self._writer, tx, path, self._check_usable, self.file.check)
+        check_file = self.file.commit_check(self._writer)
+        self._group = GroupCommit(self._writer, tx, path, self._check_usable, check_file)
         self._writer.set_busy_handler(busy_handler(busy_seconds, self._group.waiting_since))
 
     def write(self, work: Callable[[Transaction], T], *, lane: str | None = None) -> T:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 import time
+from array import array
 from collections.abc import Callable
 
 import apsw
@@ -82,6 +83,25 @@ class OpenFile:
         self.path = os.path.abspath(path)
         self._shown_path = path
         self._identity = _identity_of(self.path)
+
+    def commit_check(self, writer: apsw.Connection) -> Callable[[], None]:
+        """Return a function that does what `check` does, for use before each commit.
+
+        SQLite tells in half the time whether its file is still there; but it does not know of a
+        symbolic link, which may name another file by now.
+        """
+        has_moved = array("i", [0])
+        address, _ = has_moved.buffer_info()
+        is_link = os.path.realpath(self.path) != self.path
+        if is_link or not writer.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, address):
+            return self.check
+
+        def check() -> None:
+            writer.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, address)
+            if has_moved[0]:
+                self.check()
+
+        return check
 
     def check(self) -> None:
         """Raise StoreUnavailable if another file is there now, or none."""
