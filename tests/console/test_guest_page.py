@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from tests.console.served_console import ServedConsole, served_console
 from tests.http.served_gateway import SECRETS
@@ -107,6 +108,48 @@ def test_a_visitor_comes_back_where_the_browser_keeps_it(where: str, browser: Br
         context.close()
         with console.gateway.store() as store:
             assert len(store.sessions.find().items) == 1
+
+
+@pytest.mark.check
+def test_message_is_stored_once_if_its_response_was_lost(where: str, browser: Browser) -> None:
+    body = [""]
+    requests: list[str] = []
+
+    def lose_first(route: Route) -> None:
+        requests.append(route.request.post_data or "")
+        if len(requests) == 1:
+            route.fetch()  # the server has stored it
+            route.abort()
+        else:
+            route.continue_()
+
+    with site(body) as shop, served_console(where, frames=(shop,)) as console:
+        body[0] = own_page(0, console)
+        context = browser.new_context()
+        page = context.new_page()
+        page.route("**/messages", lose_first)
+        page.goto(shop)
+        chat = page.frame_locator("iframe")
+        field = chat.get_by_label("Message")
+        field.fill("Hello")
+        field.press("Enter")
+        expect(chat.locator(".entry.person")).to_have_count(0)
+        expect(field).to_have_value("Hello")
+        field.press("Enter")
+        expect(chat.locator(".entry.person")).to_have_text("Hello")
+        expect(field).to_have_value("")
+        field.fill("Hello")  # the same text again is another message
+        field.press("Enter")
+        expect(chat.locator(".entry.agent")).to_have_count(2)
+        context.close()
+        with console.gateway.store() as store:
+            (session,) = store.sessions.find().items
+            transcript = store.transcript(session.id).load()
+    assert [message["content"] for message in transcript if message["role"] == "user"] == [
+        "Hello"
+    ] * 2
+    first, second, third = (json.loads(request)["message_id"] for request in requests)
+    assert first == second != third
 
 
 @pytest.mark.check
