@@ -40,6 +40,7 @@ from tertulia.testing.session_find_promises import SessionFindPromises
 from tertulia.testing.session_promises import SessionPromises
 from tertulia.testing.transcript_promises import TranscriptPromises
 from tertulia.testing.transcript_window_promises import TranscriptWindowPromises
+from tertulia.testing.turn_promises import TurnPromises
 from tertulia.testing.usage_promises import UsagePromises
 
 
@@ -50,6 +51,7 @@ class StoreContract(
     SessionFindPromises,
     TranscriptPromises,
     TranscriptWindowPromises,
+    TurnPromises,
     UsagePromises,
     SearchPromises,
     DeletionPromises,
