@@ -182,12 +182,21 @@ def test_follower_that_changed_nothing_costs_the_others_nothing(group: Group) ->
     assert runs == Counter("abc")
 
 
-def test_follower_that_changed_something_makes_those_before_it_run_again(group: Group) -> None:
+def test_follower_that_changed_something_makes_other_followers_run_again(group: Group) -> None:
     runs: Counter[str] = Counter()
     jobs = {"a": put, "b": put, "c": refuse, "d": put, "e": refuse}
     outcomes = group.run(*(counted(job(name), runs, name) for name, job in jobs.items()))
     assert [type(outcome) for outcome in outcomes] == [str, str, Refused, str, Refused]
-    assert runs == {"a": 2, "b": 2, "c": 2, "d": 1, "e": 1}
+    assert runs == {"a": 1, "b": 2, "c": 2, "d": 1, "e": 1}
+
+
+def test_follower_that_fails_does_not_let_go_of_the_file(store: Store, group: Group) -> None:
+    """Another process could take it, and everybody of the batch would have to wait for it."""
+    rollbacks: list[int] = []
+    sqlite_of(store)._writer.set_rollback_hook(lambda: rollbacks.append(1))
+    outcomes = group.run(put("a"), put("b"), refuse("c"), violate_constraint("d"), put("e"))
+    assert [type(outcome) for outcome in outcomes] == [str, str, Refused, StoreError, str]
+    assert rollbacks == []
 
 
 def test_calls_that_share_a_commit_run_once_if_a_follower_fails(store: Store) -> None:

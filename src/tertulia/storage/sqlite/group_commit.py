@@ -258,24 +258,29 @@ class GroupCommit:
         """Run the jobs that wait.
 
         A savepoint before each of them would copy every page that the job changes, and hardly any
-        job fails. So they run without; if one fails that has changed something, the transaction
-        begins again, with savepoints. The calls of `run_calls` cannot run again: behind them there
-        are savepoints from the beginning.
+        job fails. So there is one before all; if a job fails that has changed something, those
+        before it run again, each with a savepoint of its own. The transaction goes on: whoever lets
+        go of the file may not get it again.
         """
-        has_savepoints = first.must_lead
+        connection = self._connection
+        has_savepoints = False
         while len(first.batch) < _BATCH_LIMIT and (job := self._take_next(first)) is not None:
+            if len(first.batch) == 2:
+                connection.execute("savepoint followers")
             if has_savepoints:
                 self._run_with_savepoint(job)
             elif not self._run_without_savepoint(job):
                 has_savepoints = True
-                self._connection.execute("rollback")
-                self._begin()
-                for each in first.batch:
-                    each.result = each.error = None
-                    self._run_with_savepoint(each)
+                connection.execute("rollback to followers")
+                for follower in first.batch[1:]:
+                    follower.result = follower.error = None
+                    self._run_with_savepoint(follower)
 
     def _run_without_savepoint(self, job: Job) -> bool:
-        """Run a job; return False if it failed and may have changed something."""
+        """Run a job; return False if it failed and may have changed something.
+
+        SQLite does not count changes of the schema: no job makes one and then fails.
+        """
         changes = self._connection.total_changes()
         try:
             job.result = job.work(self._tx)
