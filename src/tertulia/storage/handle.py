@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from tertulia.errors import StoreError
+from tertulia.errors import IllegalMove, StoreError
 from tertulia.storage.base import Transaction
 from tertulia.storage.notify import notifier_of
 
@@ -83,6 +83,17 @@ class DatabaseHandle(ABC):
 
     def notifications(self, channel: str) -> int:
         return self._notifier.notifications(channel)
+
+    def _refuse_inside(self, threads: Iterable[int]) -> None:
+        """Raise if this thread is one of those that are inside a call of the store.
+
+        A signal handler that closes the store it interrupted would wait for itself.
+        """
+        if threading.get_ident() in threads:
+            raise IllegalMove(
+                "The store cannot be closed from within one of its calls.",
+                hint="Close it when the call is over; from a signal handler, raise SystemExit.",
+            )
 
     def _check_usable(self) -> None:
         """Raise `StoreError` if the handle was closed, or belongs to the parent of this process."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tertulia.errors import Error, StoreError
+from tertulia.errors import Error, IllegalMove, StoreError
 from tertulia.storage.base import Database, Transaction
 from tertulia.store import Store
 from tertulia.testing.fixtures import Handles, dm, run_in_threads, user_message, wait_until
@@ -203,6 +203,13 @@ class DatabasePromises:
         worker.join()
         closer.join()
         assert order == ["done", "closed"]
+
+    @pytest.mark.parametrize("kind", ["read", "write"])
+    def test_closing_from_within_a_call_is_refused(self, store: Store, kind: str) -> None:
+        """A signal handler may do so. It would wait for the call that it interrupted."""
+        with pytest.raises(IllegalMove, match="from within one of its calls"):
+            getattr(database(store), kind)(lambda tx: database(store).close())
+        database(store).write(lambda tx: put_value(tx, "n", 1))
 
     def test_a_closed_store_refuses_every_call(self, handles: Handles, store: Store) -> None:
         session = store.sessions.open(dm("anna"))

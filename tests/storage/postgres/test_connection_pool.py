@@ -9,7 +9,7 @@ import pytest
 
 from tertulia.storage.postgres import connection_pool as module
 from tertulia.storage.postgres.batch import BatchConnection
-from tertulia.storage.postgres.connection_pool import Connections, RunningCalls
+from tertulia.storage.postgres.connection_pool import Connections
 from tests.records.store_inspection import PATIENCE
 from tests.servers.postgres import Server
 
@@ -123,18 +123,3 @@ def test_no_two_callers_have_the_same_connection(connections: Connections) -> No
         thread.join(PATIENCE)
     assert not any(thread.is_alive() for thread in threads)
     assert problems == []
-
-
-def test_closing_waits_for_running_calls_and_lets_none_begin() -> None:
-    calls = RunningCalls()
-    assert calls.begin()
-    closed: list[bool] = []
-    closer = threading.Thread(target=lambda: closed.append(calls.close()))
-    closer.start()
-    while calls.begin():  # until the other thread is closing
-        calls.end()
-    assert closed == []
-    calls.end()
-    closer.join(PATIENCE)
-    assert closed == [True]
-    assert not calls.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
@@ -268,6 +268,30 @@ def _is_back(store: Store) -> bool:
     except StoreUnavailable:
         return False
     return True
+
+
+@pytest.mark.parametrize("call", ["read", "query", "attempt", "write"])
+def test_interrupted_call_does_not_keep_the_store_from_closing(
+    address: str, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """An interrupt may come right after the call was noted."""
+    store = opened(address)
+    db = store.context.db
+    calls: dict[str, Callable[[], object]] = {
+        "read": lambda: db.read(lambda tx: None),
+        "query": lambda: db.query("db_now"),
+        "attempt": lambda: db.attempt([("db_now", {})], lanes=["one"]),
+        "write": lambda: db.write(lambda tx: None),
+    }
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(db, "_check_usable", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            calls[call]()
+    in_threads(1, lambda _: store.close())
 
 
 NOTE_SETTINGS = """

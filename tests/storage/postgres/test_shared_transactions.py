@@ -11,7 +11,6 @@ import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from psycopg_pool import PoolTimeout
 
 from tertulia import Source, Store, StoreError
 from tertulia.storage.postgres import shared_transactions as module
@@ -93,8 +92,9 @@ def runner() -> Runner:
 
 
 @pytest.fixture
-def group(runner: Runner) -> SharedTransactions:
-    group = SharedTransactions(runner, most_running=MOST, wait_seconds=PATIENCE)
+def group(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> SharedTransactions:
+    monkeypatch.setattr(module, "_WAIT_SECONDS", PATIENCE)
+    group = SharedTransactions(runner, MOST)
     group._limit = 2
     return group
 
@@ -159,17 +159,41 @@ class TestSharedTransactions:
         assert {type(outcomes[number]) for number in (1, 2, 3)} == {MemoryError}
         assert group._running == 0
 
-    def test_statement_that_nobody_takes_is_given_up(
-        self, group: SharedTransactions, callers: Callers, runner: Runner
+    def test_statement_that_nobody_takes_runs_alone(
+        self, callers: Callers, runner: Runner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        group._wait_seconds = 0.05
-        callers.start(1, 2, 3)
-        wait_until(lambda: 3 in callers.outcomes, "the third gives up")
-        assert isinstance(callers.outcomes[3], PoolTimeout)
-        callers.finish()
-        assert [3] not in runner.batches
+        """Those that run may hang, or wait for a lock."""
+        monkeypatch.setattr(module, "_WAIT_SECONDS", 0.02)
+        callers.start(1, 2, 3, 4)
+        wait_until(lambda: len(runner.batches) == 4, "the others run too")
+        assert sorted(runner.batches) == [[1], [2], [3], [4]]
+        assert callers.finish() == {number: [(number,)] for number in range(1, 5)}
+
+    @pytest.mark.parametrize("place", ["_lead", "_wait"])
+    def test_exception_anywhere_leaves_nobody_waiting(
+        self,
+        group: SharedTransactions,
+        callers: Callers,
+        monkeypatch: pytest.MonkeyPatch,
+        place: str,
+    ) -> None:
+        def fail(*args: object) -> None:
+            raise RecursionError
+
+        callers.start(1, 2)
+        with monkeypatch.context() as patch:
+            if place == "_lead":
+                group._limit = 3
+            patch.setattr(group, place, fail)
+            problems: list[BaseException] = []
+            try:
+                in_threads(1, lambda number: group.submit(Statement(QUERY, [3])))
+            except RecursionError as problem:
+                problems.append(problem)
+            assert len(problems) == 1
         callers.start(4)
         assert callers.finish()[4] == [(4,)]
+        assert (group._running, len(group._waiting)) == (0, 0)
 
     def test_each_of_many_runs_once_and_has_its_own_outcome(self) -> None:
         ran: list[int] = []
@@ -179,7 +203,7 @@ class TestSharedTransactions:
                 ran.append(statement.values[0])
                 statement.rows = [(statement.values[0],)]
 
-        group = SharedTransactions(run, most_running=3, wait_seconds=PATIENCE)
+        group = SharedTransactions(run, 3)
 
         def submit(caller: int) -> None:
             for number in range(caller * 1000, caller * 1000 + 200):
@@ -211,11 +235,11 @@ class TestLimit:
         assert group._limit == 2
 
     def test_before_the_first_window_nobody_waits(self, runner: Runner) -> None:
-        assert SharedTransactions(runner, most_running=MOST, wait_seconds=1)._limit == MOST
+        assert SharedTransactions(runner, MOST)._limit == MOST
 
     @given(st.lists(st.floats(0, 10), min_size=64, max_size=300))
     def test_it_stays_within_its_bounds(self, times: list[float]) -> None:
-        group = SharedTransactions(Runner(), most_running=MOST, wait_seconds=1)
+        group = SharedTransactions(Runner(), MOST)
         for seconds in times:
             group._note_time(seconds)
             assert 2 <= group._limit <= MOST
@@ -273,7 +297,8 @@ def store(address: str) -> Iterator[Store]:
 
 
 @pytest.fixture
-def together(store: Store) -> Together:
+def together(store: Store, monkeypatch: pytest.MonkeyPatch) -> Together:
+    monkeypatch.setattr(module, "_WAIT_SECONDS", PATIENCE)  # nobody goes alone
     return Together(store)
 
 
@@ -357,6 +382,36 @@ class TestOnServer:
                 connection.rollback()
 
             assert together.write(look) == ANSWERS
+        assert_each_was_answered_once(store, range(len(PEOPLE)))
+
+    def test_hanging_connections_do_not_stop_the_others(self, store: Store) -> None:
+        """Of two turns the connection hangs; the others have more than enough connections."""
+        db = store.context.db
+        assert isinstance(db, PostgresDatabase)
+        run, may_go_on = db._shared._run, threading.Event()
+        answered: list[int] = []
+
+        def hang_for_two(group: Sequence[Statement]) -> None:
+            if any("p0" in str(item.values) or "p1" in str(item.values) for item in group):
+                may_go_on.wait(PATIENCE)
+            run(group)
+
+        def write(number: int) -> None:
+            if number > 1:
+                wait_until(lambda: db._shared._running == 2, "two turns hang")
+            with store.turn(PEOPLE[number], "and now?", message_id="now") as turn:
+                turn.add_assistant(f"now, {number}")
+            answered.append(number)
+
+        def look() -> None:
+            try:
+                wait_until(lambda: sorted(answered) == [2, 3, 4, 5, 6, 7], "the others go on")
+            finally:
+                may_go_on.set()
+
+        db._shared._run = hang_for_two
+        db._shared._limit = 2
+        in_threads(len(PEOPLE), write, look)
         assert_each_was_answered_once(store, range(len(PEOPLE)))
 
     def test_value_that_cannot_be_sent_is_refused_alone(self, store: Store) -> None:

@@ -123,38 +123,3 @@ class Connections:
                 if left <= _POOL_SECONDS:
                     message = f"no connection was free after {self._busy_seconds:g} seconds"
                     raise PoolTimeout(message) from None
-
-
-class RunningCalls:
-    """Counts the calls that are running, so that the store can wait for them when it is closed."""
-
-    __slots__ = ("_count", "_lock", "_none_left")
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._lock = threading.Lock()
-        self._none_left: threading.Condition | None = None  # as soon as the store is closed
-
-    def begin(self) -> bool:
-        """Count a call; return False if the store was closed."""
-        with self._lock:
-            if self._none_left is not None:
-                return False
-            self._count += 1
-            return True
-
-    def end(self) -> None:
-        """Count a call no longer."""
-        with self._lock:
-            self._count -= 1
-            if self._none_left is not None:
-                self._none_left.notify_all()
-
-    def close(self) -> bool:
-        """Let no other call begin, and wait until none is running; return False the next time."""
-        with self._lock:
-            if self._none_left is not None:
-                return False
-            self._none_left = threading.Condition(self._lock)
-            self._none_left.wait_for(lambda: self._count == 0)
-            return True

@@ -23,9 +23,10 @@ from __future__ import annotations
 import logging
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache, lru_cache, partial
 from typing import Any, TypeVar
 
@@ -44,11 +45,7 @@ from tertulia.storage.base import Params, Progress, Row, StatementLost, Step, Tr
 from tertulia.storage.handle import DatabaseHandle
 from tertulia.storage.postgres import migrate
 from tertulia.storage.postgres.batch import Batch, BatchConnection
-from tertulia.storage.postgres.connection_pool import (
-    MAX_CONNECTIONS,
-    Connections,
-    RunningCalls,
-)
+from tertulia.storage.postgres.connection_pool import MAX_CONNECTIONS, Connections
 from tertulia.storage.postgres.errors import FOREIGN, translate_errors
 from tertulia.storage.postgres.notify import Listener, Sender
 from tertulia.storage.postgres.shared_transactions import SharedTransactions, Statement
@@ -122,7 +119,8 @@ class PostgresDatabase(DatabaseHandle):
         self._dsn = dsn
         self._queries = statements.load_numbered(migrate.DIALECT)
         self._queries_in_lane = _queries_in_lane()
-        self._calls = RunningCalls()
+        self._running: dict[object, int] = {}  # the thread of each call
+        self._closing = threading.Lock()
         self._busy_seconds = busy_seconds
         self._idle_seconds = idle_seconds
         limits = _limits(safe, idle_seconds)
@@ -140,9 +138,7 @@ class PostgresDatabase(DatabaseHandle):
         except psycopg.Error as problem:
             raise translate_errors(problem, self._name) from problem
         self._connections = Connections(dsn, self._connect_options(), busy_seconds)
-        self._shared = SharedTransactions(
-            self._run_together, most_running=MAX_CONNECTIONS, wait_seconds=busy_seconds
-        )
+        self._shared = SharedTransactions(self._run_together, MAX_CONNECTIONS)
         self._sender = Sender(
             self._connections.borrowed, lambda: self._listener.pid, (*FOREIGN, StoreError)
         )
@@ -150,12 +146,13 @@ class PostgresDatabase(DatabaseHandle):
     # -- the promises of `storage.base`
 
     def write(self, work: Callable[[Transaction], T], *, lane: str | None = None) -> T:
-        with self._counted_call():
+        with self._running_call():
             return self._write(work, lane)
 
     def attempt(self, steps: Sequence[Step], *, lanes: Sequence[str]) -> list[list[Row]] | None:
-        self._begin_call()
+        call = object()
         try:
+            self._begin_call(call)
             statement = self._own_lane_statement(steps, lanes)
             if statement is not None:
                 rows = self._shared.submit(statement)
@@ -168,7 +165,7 @@ class PostgresDatabase(DatabaseHandle):
         except PoolTimeout as problem:
             raise translate_errors(problem, self._name) from problem
         finally:
-            self._calls.end()
+            self._running.pop(call, None)
 
     def in_one_commit(self, calls: Callable[[], None]) -> None:
         """Run the calls, each in its own transaction.
@@ -183,7 +180,7 @@ class PostgresDatabase(DatabaseHandle):
         Not in a snapshot: each statement must see what was committed before the lock.
         """
         deadline = time.monotonic() + self._busy_seconds
-        with self._counted_call():
+        with self._running_call():
             while True:
                 try:
                     with self._connect() as connection, connection.transaction():
@@ -202,27 +199,35 @@ class PostgresDatabase(DatabaseHandle):
                     raise translate_errors(problem, self._name) from problem
 
     def read(self, work: Callable[[Transaction], T]) -> T:
-        self._begin_call()
+        call = object()
         try:
+            self._begin_call(call)
             return self._read(partial(self._read_once, work))
         finally:
-            self._calls.end()
+            self._running.pop(call, None)
 
     def query(self, statement: str, params: Params = NO_PARAMS) -> list[Row]:
-        self._begin_call()
+        call = object()
         try:
+            self._begin_call(call)
             return self._read(partial(self._query_once, statement, params))
         finally:
-            self._calls.end()
+            self._running.pop(call, None)
 
     def close(self) -> None:
-        if self._closed:
+        if os.getpid() != self._pid:
+            self._closed = True
             return
-        self._closed = True
-        if os.getpid() == self._pid and self._calls.close():
-            self._sender.stop()
-            self._listener.stop()
-            self._connections.close()
+        with self._closing:
+            if self._closed:
+                return
+            self._refuse_inside(self._running.values())
+            self._closed = True
+        while self._running:
+            time.sleep(0.001)
+        self._sender.stop()
+        self._listener.stop()
+        self._connections.close()
 
     def _write(self, work: Callable[[Transaction], T], lane: str | None) -> T:
         deadline = time.monotonic() + self._busy_seconds
@@ -285,7 +290,7 @@ class PostgresDatabase(DatabaseHandle):
         if is_known and time.monotonic() - checked_at < _SPACE_SECONDS:
             return is_enough
         try:
-            with self._counted_call():
+            with self._running_call():
                 self._read(partial(_write_temporary_file, size))
         except StoreFull:
             is_enough = False
@@ -314,20 +319,25 @@ class PostgresDatabase(DatabaseHandle):
 
     # -- transactions
 
-    def _begin_call(self) -> None:
-        """Count a call, so that `close` waits for it."""
+    def _begin_call(self, call: object) -> None:
+        """Note a call that runs, so that `close` waits for it.
+
+        Note it first, then check whether the store is closed; `close` does the reverse. The caller
+        removes the note in a `finally` that begins before this: after any call that Python makes
+        there may be an interrupt.
+        """
+        self._running[call] = threading.get_ident()
         self._check_usable()
-        if not self._calls.begin():
-            self._check_usable()
 
     @contextmanager
-    def _counted_call(self) -> Iterator[None]:
-        """Count a call while it runs."""
-        self._begin_call()
+    def _running_call(self) -> Iterator[None]:
+        """Note a call while it runs."""
+        call = object()
         try:
+            self._begin_call(call)
             yield
         finally:
-            self._calls.end()
+            self._running.pop(call, None)
 
     def _read(self, read: Callable[[BatchConnection], T]) -> T:
         deadline = time.monotonic() + self._busy_seconds
@@ -416,10 +426,13 @@ class PostgresDatabase(DatabaseHandle):
         sent = []
         try:
             for statement in group:
-                # The general path tells what is wrong with a value that cannot be sent.
-                with suppress(*FOREIGN):
+                try:
                     batch.put(statement.query, statement.values)
                     sent.append(statement)
+                except FOREIGN:
+                    continue  # the general path tells what is wrong with the value
+                except Exception as problem:  # noqa: BLE001 — raised again in its caller
+                    statement.error = problem
             if not sent:
                 return
             results = batch.run()

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import apsw
 
 from tertulia.core.text.search_terms import Phrase
-from tertulia.errors import ConfigError, IllegalMove
+from tertulia.errors import ConfigError
 from tertulia.storage import statements
 from tertulia.storage.base import Params, Progress, Row, Step, Transaction
 from tertulia.storage.handle import DatabaseHandle
@@ -194,7 +194,9 @@ class SqliteDatabase(DatabaseHandle):
         with self._group.mutex:
             if self._closed:
                 return
-            self._refuse_inside()
+            leader = self._group.leader
+            writing = () if leader is None else (leader.thread,)
+            self._refuse_inside([*writing, *self._reading.values()])
             self._closed = True
         while self._group.leader is not None or self._reading:
             time.sleep(0.001)
@@ -312,15 +314,3 @@ class SqliteDatabase(DatabaseHandle):
             self._readers.append((connection, tx))
         else:
             connection.close()
-
-    def _refuse_inside(self) -> None:
-        """Raise if this thread is inside a call of the store.
-
-        A signal handler that closes the store it interrupted would wait for itself.
-        """
-        thread, leader = threading.get_ident(), self._group.leader
-        if thread in self._reading.values() or (leader and leader.thread == thread):
-            raise IllegalMove(
-                "The store cannot be closed from within one of its calls.",
-                hint="Close it when the call is over; from a signal handler, raise SystemExit.",
-            )
