@@ -5,7 +5,8 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import tzinfo
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
 from tertulia.core import validate
 from tertulia.core.arguments import checks_arguments
@@ -64,6 +65,8 @@ from tertulia.records.transcript.windows import (
 from tertulia.records.usage import charge
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import CurrentView, from_micros, to_micros
+
+_MINUTE: Final = 60_000_000  # microseconds
 
 
 @checks_arguments
@@ -165,7 +168,9 @@ class Transcript:
         zone: tzinfo | None = None
 
         def head(micros: int) -> str:
-            return time_head(from_micros(micros), zone)
+            if zone is None:
+                return time_head(from_micros(micros), None)
+            return _head_of_minute(micros // _MINUTE, zone)
 
         def work(tx: Transaction) -> list[dict[str, Any]] | RecentMessages:
             nonlocal zone
@@ -473,3 +478,12 @@ def _require_budget(max_messages: int, max_tokens: int | None) -> HistoryBudget:
     if max_tokens is not None:
         validate.integer("max_tokens", max_tokens, 1)
     return HistoryBudget(max_messages, max_tokens)
+
+
+@lru_cache(maxsize=4096)
+def _head_of_minute(minute: int, zone: tzinfo) -> str:
+    """Return the line with the local time; cached, because each turn shows the same messages.
+
+    A minute has one local time, because the offset of every zone has whole minutes (since 1972).
+    """
+    return time_head(from_micros(minute * _MINUTE), zone)
