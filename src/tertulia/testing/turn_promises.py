@@ -27,6 +27,11 @@ def fail() -> NoReturn:
     raise RuntimeError("The agent has failed.")
 
 
+def with_answers(questions: list[str]) -> list[str]:
+    """Return the texts of a transcript in which each question was answered at once."""
+    return [text for question in questions for text in (question, f"re {question}")]
+
+
 def texts_of(store: Store, source: Source) -> list[str]:
     return texts(store.transcript(store.sessions.open(source).id))
 
@@ -49,8 +54,7 @@ class TurnPromises:
         )
         assert sum(counts) == _THREADS * _TURNS
         for person in people:
-            said = texts_of(store, person)
-            assert said == [text for one in messages for text in (one, f"re {one}")]
+            assert texts_of(store, person) == with_answers(messages)
         assert store.check() == []
 
     def test_turns_in_one_conversation_never_interleave(self, store: Store, other: Store) -> None:
@@ -62,9 +66,9 @@ class TurnPromises:
 
         handles = (store, other) * 3
         run_in_threads(*(partial(write, handle, index) for index, handle in enumerate(handles)))
-        said = texts_of(store, group)
-        assert [f"re {question}" for question in said[::2]] == said[1::2]
-        assert Counter(said[::2]) == Counter(
+        contents = texts_of(store, group)
+        assert contents == with_answers(contents[::2])
+        assert Counter(contents[::2]) == Counter(
             f"{writer}/{number}" for writer in range(len(handles)) for number in range(_TURNS)
         )
 
@@ -87,7 +91,6 @@ class TurnPromises:
 
         handles = (store, other) * (_THREADS // 2)
         run_in_threads(*(partial(write, handle, index) for index, handle in enumerate(handles)))
-        answered = [text for one in questions for text in (one, f"re {one}")]
         for index, person in enumerate(people):
-            assert texts_of(store, person) == (answered if index % 2 else questions)
+            assert texts_of(store, person) == (with_answers(questions) if index % 2 else questions)
         assert store.check() == []

@@ -46,15 +46,13 @@ def append_messages(
     new_turns = _count_new_turns(entries)
     params: dict[str, Any] = {
         "id": session_id,
-        "count": len(entries),
         "turns": new_turns,
         "is_activity": new_turns > 0 if is_activity is None else is_activity,
         "now": now if active_at is None else active_at,
         **(cost or {}),
     }
-    row = tx.one("session_append" if cost is None else "session_append_with_usage", params)
-    if row is not None and entries:
-        _insert(tx, row, entries, now, new_turns)
+    statement = "session_append" if cost is None else "session_append_with_usage"
+    row = append_with(tx, statement, params, entries, now, new_turns=new_turns)
     if row is None:
         raise session_rows.session_not_found(session_id)
     if cost is not None:
@@ -79,16 +77,21 @@ def append_with(
     params: Mapping[str, Any],
     entries: Sequence[Entry],
     now: int,
+    *,
+    new_turns: int | None = None,
 ) -> Row | None:
     """Append messages with a statement that counts them; return the row that it returns.
 
     The statement adds `:count` to the sequence number of one session. It returns the columns ref,
     last sequence number, number of turns, and whether older messages wait for the indexer; others
-    may follow. If its condition does not hold, return None: nothing was stored.
+    may follow. If its condition does not hold, return None: nothing was stored. `new_turns` is how
+    many of the messages begin a turn, if the caller knows it.
     """
     row = tx.one(statement, {**params, "count": len(entries)})
     if row is not None and entries:
-        _insert(tx, row, entries, now, _count_new_turns(entries))
+        _insert(
+            tx, row, entries, now, _count_new_turns(entries) if new_turns is None else new_turns
+        )
     return row
 
 

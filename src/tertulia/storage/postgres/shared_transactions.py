@@ -6,8 +6,8 @@ few of them run, others wait, and the next transaction takes all that wait. So a
 for nobody, and under load one commit serves many callers.
 
 Nobody waits for long: two transactions that do not end, because a connection hangs or a table is
-locked, would stop every turn of the process. Who was not taken soon goes alone, as far as there are
-connections.
+locked, would stop every turn of the process. A statement that no transaction takes soon runs alone,
+if there is a connection for it.
 
 The main thread takes no part: an interrupt from the keyboard may end its call at any moment, and
 would leave those waiting who rely on it.
@@ -154,6 +154,6 @@ class SharedTransactions:
         self._timed += 1
         if self._timed % _WINDOW == 0:
             fastest = min(self._fastest, self._fastest_before)
-            wanted = math.ceil(fastest / _PROCESSOR_SECONDS)
-            self._limit = max(_LEAST_RUNNING, min(wanted, self._most_running))
+            wanted = min(fastest / _PROCESSOR_SECONDS, self._most_running)
+            self._limit = max(_LEAST_RUNNING, math.ceil(wanted))
             self._fastest, self._fastest_before = math.inf, self._fastest
