@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tertulia import Source, Usage
-from tertulia.storage.sqlite.database import SqliteTransaction
+from tertulia.storage.sqlite.transaction import SqliteTransaction
 from tests.console.served_console import ServedConsole, served_console
 
 # A session, its transcript, what is stuck, what it cost: at most so many. Sums of usage read the

@@ -113,10 +113,9 @@ def read_all(store: Store, queries: Iterable[str]) -> list[list[Any]]:
 
 def now_in(store: Store) -> int:
     """Return the database's time, which leases are measured by."""
-    dialect = "postgres" if isinstance(store.context.db, PostgresDatabase) else "sqlite"
-    found = ask(store, f"select {statements.load(dialect)['part_db_now']}")
-    assert isinstance(found, int)
-    return found
+    ((now,),) = store.context.db.query("db_now")
+    assert isinstance(now, int)
+    return now
 
 
 def let_lease_run_out(store: Store, session: Session | str) -> None:

@@ -10,7 +10,8 @@ import pytest
 from tertulia.storage import base
 from tertulia.storage.postgres.database import PostgresDatabase
 from tertulia.storage.postgres.transaction import PostgresTransaction
-from tertulia.storage.sqlite.database import SqliteDatabase, SqliteTransaction
+from tertulia.storage.sqlite.database import SqliteDatabase
+from tertulia.storage.sqlite.transaction import SqliteTransaction
 
 
 def parameters(owner: type, name: str) -> list[tuple[str, Any]] | None:

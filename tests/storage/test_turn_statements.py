@@ -16,7 +16,7 @@ import pytest
 import tertulia
 from tertulia import Policies, ResetPolicy, Settings, Source, ToolCall, Usage
 from tertulia.storage import statements
-from tertulia.storage.sqlite.database import SqliteTransaction
+from tertulia.storage.sqlite.transaction import SqliteTransaction
 from tertulia.testing import FakeClock
 from tests.storage.store_internals import sqlite_of
 

@@ -168,6 +168,7 @@ class CurrentView(NamedTuple):
     summary_seq: int | None
     after_log: int | None
     after_seq: int | None
+    zone: str | None  # of the person
 
     def spans_after_summary(self) -> list[Span]:
         """Return the spans of the view that no summary covers."""

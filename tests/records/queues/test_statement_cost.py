@@ -36,6 +36,7 @@ QUEUES = re.compile(r"(inbox|outbox|occurrence|schedule|memory_flush|ticket)s?_"
 EXCEPT = {"schedules_of"}
 PARAMS: dict[str, Any] = {
     "now": NOW,
+    "db_now": NOW,
     "future": NOW + 60_000_000,
     "node": "machine:1:a",
     "node_life": 30_000_000,

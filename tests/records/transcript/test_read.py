@@ -22,6 +22,7 @@ from tertulia.records.transcript.read import (
     read_summary,
 )
 from tertulia.records.transcript.transcript import Transcript
+from tertulia.storage.base import Transaction
 from tests.records.store_inspection import ANA, BEN, FAST
 from tests.servers.postgres import Server
 
@@ -41,7 +42,10 @@ def session(store: Store) -> Session:
 
 
 def recent(store: Store, session: Session, budget: HistoryBudget) -> RecentMessages:
-    return store.context.db.read(lambda tx: read_recent(tx, session.id, budget))
+    def work(tx: Transaction) -> RecentMessages:
+        return read_recent(tx, session_rows.current_view(tx, session.id), budget)
+
+    return store.context.db.read(work)
 
 
 def test_spans_are_read_in_their_order(store: Store, session: Session) -> None:

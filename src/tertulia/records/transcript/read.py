@@ -16,7 +16,7 @@ from tertulia.core.message import TOOL, USER, Message, blob_of_file, from_json, 
 from tertulia.errors import NotFound
 from tertulia.records import session_rows
 from tertulia.storage import rows
-from tertulia.storage.base import Row, Step, Transaction
+from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import CurrentView
 
 # A budget of tokens is filled by a few dozen messages or by hundreds; the size of the first ones
@@ -40,13 +40,12 @@ class RecentMessages(NamedTuple):
 class ReadAhead(NamedTuple):
     """A view, and the newest rows of its log, read before it was known which ones it shows.
 
-    So a history goes to the server once for both. `zone` is that of the person, if it was read.
+    So a history goes to the server once for both.
     """
 
     current: CurrentView
     first: int  # the sequence number of the first row
     rows: list[Row]
-    zone: str | None
 
     def rows_of(self, span: Span) -> list[Row] | None:
         """Return the rows of a span, or None if they were not read."""
@@ -55,26 +54,22 @@ class ReadAhead(NamedTuple):
         return [row for row in self.rows if span.first <= row[1] <= span.last]
 
 
-def read_ahead(
-    tx: Transaction, session_id: str, budget: HistoryBudget, *, with_zone: bool
-) -> ReadAhead:
+def read_ahead(tx: Transaction, session_id: str, budget: HistoryBudget) -> ReadAhead:
     """Return what a history needs if its view ends with the newest messages.
 
     Raise `NotFound` if there is no such session.
     """
     count = min(_first_count(budget), _MOST_READ)
-    steps: list[Step] = [
-        ("transcript_view", {"id": session_id}),
-        ("messages_newest", {"id": session_id, "count": count}),
-    ]
-    if with_zone:
-        steps.append(("session_zone", {"id": session_id}))
-    views, columns, *zones = tx.together(steps)
+    views, columns = tx.together(
+        [
+            ("transcript_view", {"id": session_id}),
+            ("messages_newest", {"id": session_id, "count": count}),
+        ]
+    )
     if not views:
         raise session_rows.session_not_found(session_id)
     current = CurrentView.from_row(views[0])
-    zone = zones[0][0][0] if zones else None
-    return ReadAhead(current, max(1, current.last_seq - count + 1), columns, zone)
+    return ReadAhead(current, max(1, current.last_seq - count + 1), columns)
 
 
 def read_messages(
@@ -111,7 +106,7 @@ def read_files(tx: Transaction, hashes: Iterable[str]) -> dict[str, bytes]:
 
 def read_plain_history(
     tx: Transaction,
-    session_id: str,
+    current: CurrentView,
     budget: HistoryBudget,
     ahead: ReadAhead | None = None,
     *,
@@ -121,7 +116,6 @@ def read_plain_history(
 
     `head` is that of `find_plain_history`.
     """
-    current = session_rows.current_view(tx, session_id) if ahead is None else ahead.current
     spans = current.spans_after_summary()
     newest = newest_spans(spans, budget.messages + _SPARE)
     if current.summary_seq is not None or len(newest) != 1:
@@ -151,13 +145,12 @@ def read_summary(tx: Transaction, current: CurrentView) -> Message | None:
 
 def read_recent(
     tx: Transaction,
-    session_id: str,
+    current: CurrentView,
     budget: HistoryBudget,
     upto: int | None = None,
     ahead: ReadAhead | None = None,
 ) -> RecentMessages:
     """Return as many of the newest messages as a history can need; with `upto` up to that one."""
-    current = session_rows.current_view(tx, session_id) if ahead is None else ahead.current
     older, is_summed_up = spans_upto(current, upto)
     messages: list[Message] = []
     count = _first_count(budget)

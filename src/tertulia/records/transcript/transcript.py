@@ -174,19 +174,20 @@ class Transcript:
 
         def work(tx: Transaction) -> list[dict[str, Any]] | RecentMessages:
             nonlocal zone
-            ahead = None
-            if not self._db.has_one_writer:
-                ahead = read_ahead(tx, self.session_id, budget, with_zone=is_local)
+            if self._db.has_one_writer:
+                ahead, current = None, session_rows.current_view(tx, self.session_id)
+            else:
+                ahead = read_ahead(tx, self.session_id, budget)
+                current = ahead.current
             if is_local:
-                zone = self._read_zone(tx) if ahead is None else self._context.zone_of(ahead.zone)
+                zone = self._context.zone_of(current.zone)
             if may_be_plain:
                 plain = read_plain_history(
-                    tx, self.session_id, budget, ahead,
-                    head=None if timestamps == "none" else head,
-                )  # fmt: skip
+                    tx, current, budget, ahead, head=None if timestamps == "none" else head
+                )
                 if plain is not None:
                     return plain
-            return read_recent(tx, self.session_id, budget, ahead=ahead)
+            return read_recent(tx, current, budget, ahead=ahead)
 
         plain_or_recent = self._db.read(work)
         if isinstance(plain_or_recent, list):
@@ -202,16 +203,6 @@ class Transcript:
         return MediaView(
             model, shown, {hash_: b64encode(data).decode() for hash_, data in contents.items()}
         )
-
-    def _read_zone(self, tx: Transaction) -> tzinfo:
-        """Return the time zone of the conversation: its person's, else the store's.
-
-        Raise `NotFound` if the session is gone.
-        """
-        row = tx.one("session_zone", {"id": self.session_id})
-        if row is None:
-            raise session_rows.session_not_found(self.session_id)
-        return self._context.zone_of(row[0])
 
     def account(
         self,
@@ -231,8 +222,9 @@ class Transcript:
         budget = _require_budget(max_messages, max_tokens)
 
         def work(tx: Transaction) -> tuple[RecentMessages, AccountRows, tzinfo | None]:
-            recent = read_recent(tx, self.session_id, budget, upto)
-            zone = self._read_zone(tx) if timestamps == "local" else None
+            current = session_rows.current_view(tx, self.session_id)
+            recent = read_recent(tx, current, budget, upto)
+            zone = self._context.zone_of(current.zone) if timestamps == "local" else None
             return recent, read_account_rows(tx, self.session_id, upto, limit), zone
 
         recent, rows, zone = self._db.read(work)

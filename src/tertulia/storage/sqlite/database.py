@@ -10,13 +10,11 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from operator import itemgetter
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import apsw
 
-from tertulia.core.text.search_terms import Phrase
 from tertulia.errors import ConfigError
 from tertulia.storage import statements
 from tertulia.storage.base import Params, Progress, Row, Step, Transaction
@@ -25,6 +23,11 @@ from tertulia.storage.sqlite import maintenance, migrate
 from tertulia.storage.sqlite.errors import FOREIGN, translate_errors
 from tertulia.storage.sqlite.group_commit import GroupCommit, Job
 from tertulia.storage.sqlite.open import OpenFile, busy_handler, connect, open_writer
+from tertulia.storage.sqlite.transaction import (
+    BoundStatements,
+    RecordedTransaction,
+    SqliteTransaction,
+)
 
 T = TypeVar("T")
 
@@ -33,86 +36,6 @@ _IDLE_READERS = 8  # at most so many unused connections stay open
 _READER_CACHE_KILOBYTES = 8_000
 _POLL_SECONDS = 0.05  # within this time a process notices that another one has written
 _NO_PARAMS: Params = {}
-
-
-class BoundStatements(dict[str, tuple[str, Callable[[Any], Any]]]):
-    """The statements by name, each with the function that takes its values from the parameters.
-
-    Numbered parameters bind in half the time of named ones. A statement is prepared when it is
-    first used: a process uses few of them.
-    """
-
-    def __init__(self, sql: dict[str, str]) -> None:
-        super().__init__()
-        self._sql = sql
-
-    def __missing__(self, name: str) -> tuple[str, Callable[[Any], Any]]:
-        sql = self._sql[name]
-        text, names = statements.replace_names(sql, "?")
-        if ";" in text:
-            # Several statements: each takes its own part of the values, which names find.
-            self[name] = sql, _keep
-        elif len(names) == 1:
-            (only,) = names
-            self[name] = text, lambda params: (params[only],)
-        else:
-            self[name] = text, itemgetter(*names) if names else _keep
-        return self[name]
-
-    def is_atomic(self, steps: Sequence[Step]) -> bool:
-        """Return whether it is a single statement, which undoes itself if it fails."""
-        return len(steps) == 1 and ";" not in self[steps[0][0]][0]
-
-
-def _keep(params: Any) -> Any:
-    return params
-
-
-class SqliteTransaction:
-    """Statements by name on one connection."""
-
-    __slots__ = ("_connection", "_statements")
-
-    def __init__(self, connection: apsw.Connection, statements: BoundStatements) -> None:
-        self._connection = connection
-        self._statements = statements
-
-    def run(self, statement: str, params: Params = _NO_PARAMS) -> None:
-        text, values_of = self._statements[statement]
-        self._connection.execute(text, values_of(params))
-
-    def changed(self, statement: str, params: Params = _NO_PARAMS) -> int:
-        self.run(statement, params)
-        return self._connection.changes()
-
-    def one(self, statement: str, params: Params = _NO_PARAMS) -> Row | None:
-        # Fetch all rows: an unfinished cursor would keep the statement open.
-        text, values_of = self._statements[statement]
-        rows = self._connection.execute(text, values_of(params)).fetchall()
-        return rows[0] if rows else None
-
-    def all(self, statement: str, params: Params = _NO_PARAMS) -> list[Row]:
-        text, values_of = self._statements[statement]
-        return self._connection.execute(text, values_of(params)).fetchall()
-
-    def many(self, statement: str, rows: Iterable[Params | Row]) -> None:
-        text, values_of = self._statements[statement]
-        self._connection.executemany(text, rows if values_of is _keep else map(values_of, rows))
-
-    def together(self, steps: Sequence[Step]) -> list[list[Row]]:
-        return [self.all(*step) for step in steps]
-
-    def lock(self, name: str, *, shared: bool = False) -> None:
-        return  # a writer has the whole file locked
-
-    def search_entry(self, text: str) -> Any:
-        return text
-
-    def search_query(self, phrases: list[Phrase]) -> str:
-        """Return an FTS5 query. FTS5 takes nothing inside quotes as an operator."""
-        return " ".join(
-            f'"{words}"*' if is_prefix else f'"{words}"' for words, is_prefix in phrases
-        )
 
 
 class SqliteDatabase(DatabaseHandle):
@@ -124,7 +47,9 @@ class SqliteDatabase(DatabaseHandle):
         self.path = path
         self._safe = safe
         self._busy_seconds = busy_seconds
-        self._statements = BoundStatements(statements.load(migrate.DIALECT))
+        sql = statements.load(migrate.DIALECT)
+        self._statements = BoundStatements(sql)
+        writer_statements = BoundStatements(sql)
         self._reading: dict[object, int] = {}
         self._watcher: apsw.Connection | None = None  # sees the commits of all others
         self._readers: deque[tuple[apsw.Connection, SqliteTransaction]] = deque()
@@ -140,9 +65,14 @@ class SqliteDatabase(DatabaseHandle):
             ) from problem
         self.file = OpenFile(path)
         super().__init__(path, os.path.realpath(path))
-        tx = SqliteTransaction(self._writer, self._statements)
-        check_file = self.file.commit_check(self._writer)
-        self._group = GroupCommit(self._writer, tx, path, self._check_usable, check_file)
+        self._group = GroupCommit(
+            self._writer,
+            SqliteTransaction(self._writer, writer_statements),
+            RecordedTransaction(self._writer, writer_statements),
+            path,
+            self._check_usable,
+            self.file.commit_check(self._writer),
+        )
         self._writer.set_busy_handler(busy_handler(busy_seconds, self._group.waiting_since))
 
     def write(self, work: Callable[[Transaction], T], *, lane: str | None = None) -> T:

@@ -23,6 +23,7 @@ import apsw
 from tertulia.errors import StoreUnavailable
 from tertulia.storage.base import Transaction
 from tertulia.storage.sqlite.errors import FOREIGN, translate_errors
+from tertulia.storage.sqlite.transaction import RecordedTransaction
 
 T = TypeVar("T")
 
@@ -78,12 +79,14 @@ class GroupCommit:
         self,
         connection: apsw.Connection,
         tx: Transaction,
+        shared_tx: RecordedTransaction,
         path: str,
         check_usable: Callable[[], None],
         check_file: Callable[[], None],
     ) -> None:
         self._connection = connection
         self._tx = tx
+        self._shared_tx = shared_tx
         self._path = path
         self._check_usable = check_usable
         self._check_file = check_file
@@ -92,6 +95,7 @@ class GroupCommit:
         self.waiting: deque[Job] = deque()
         self.shared_thread: int | None = None
         self.shared_channels: set[str] = set()
+        self._has_savepoint = False  # of the calls that share a transaction
         self.begun = 0
         self.committed = 0
 
@@ -127,11 +131,14 @@ class GroupCommit:
         channels: set[str] = set()
 
         def work(tx: Transaction) -> None:
+            self._shared_tx.keep_prepared()
             self.shared_thread, self.shared_channels = threading.get_ident(), channels
             try:
                 calls()
             finally:
                 self.shared_thread = None
+                self._has_savepoint = False
+                self._shared_tx.forget()
             self._check_shared()
 
         job = Job(work)
@@ -140,32 +147,61 @@ class GroupCommit:
         return channels
 
     def write_shared(self, work: Callable[[Transaction], T]) -> T:
-        """Run the work of one of the calls that share a transaction; its failure is its own."""
+        """Run the work of one of the calls that share a transaction; its failure is its own.
+
+        A savepoint before each call would copy every page that the call changes, and hardly any
+        call fails. So there is one before all of them (decision 0064).
+        """
         self._check_shared()
-        connection = self._connection
-        connection.execute("savepoint call")
+        if not self._has_savepoint:
+            self._set_savepoint()
+        first = self._shared_tx.record_length
+        changes = self._connection.total_changes()
         try:
-            result = work(self._tx)
+            return work(self._shared_tx)
         except FOREIGN as problem:
-            self._roll_back_call()
+            self._undo_call(first)
             raise translate_errors(problem, self._path) from problem
         except BaseException:
-            self._roll_back_call()
+            if self._connection.total_changes() != changes:
+                self._undo_call(first)
             raise
-        connection.execute("release call")
-        return result
 
     def run_shared(self, work: Callable[[Transaction], T]) -> T:
         """Run work that only reads, or is a single statement, in the shared transaction.
 
-        There is nothing to undo if it fails, and a savepoint would copy every page that changes. A
-        call sees its own writes and fails together with them if they are not stored.
+        There is nothing to undo if it fails. A call sees its own writes and fails together with
+        them if they are not stored.
         """
         self._check_shared()
         try:
-            return work(self._tx)
+            return work(self._shared_tx)
         except FOREIGN as problem:
             raise translate_errors(problem, self._path) from problem
+
+    def _undo_call(self, first: int) -> None:
+        """Undo the statements of a failed call, which are recorded from a number on.
+
+        Those before it run again, and are part of a new savepoint then: none runs a third time.
+        """
+        connection = self._connection
+        if not connection.in_transaction:
+            return  # SQLite has rolled everything back
+        self._shared_tx.forget(first)
+        try:
+            connection.execute("rollback to calls")
+            self._shared_tx.run_again()
+            self._set_savepoint()
+        except BaseException:
+            if connection.in_transaction:  # a part of the calls must not be stored
+                connection.execute("rollback")
+            raise
+
+    def _set_savepoint(self) -> None:
+        """Let the next failed call be undone from here: the record begins anew."""
+        self._connection.execute("savepoint calls")
+        self._has_savepoint = True
+        self._shared_tx.forget()
 
     def _check_shared(self) -> None:
         if not self._connection.in_transaction:
@@ -173,11 +209,6 @@ class GroupCommit:
                 "SQLite rolled back the transaction that several calls shared.",
                 hint="Try again; the call that failed first reports the reason.",
             )
-
-    def _roll_back_call(self) -> None:
-        if self._connection.in_transaction:  # else SQLite has rolled everything back
-            self._connection.execute("rollback to call")
-            self._connection.execute("release call")
 
     def _enqueue(self, job: Job) -> None:
         job.wakeup = threading.Lock()

@@ -20,9 +20,8 @@ select role from people where person = :person
 -- name: person_zone
 select zone from people where person = :person
 
--- name: session_zone
-select (select zone from people where people.person = sessions.person)
-from sessions where sessions.id = :id
+-- name: part_person_zone
+(select people.zone from people where people.person = sessions.person)
 
 -- name: people_page
 select {part_person}

@@ -1,7 +1,7 @@
 -- name: part_view
 select sessions.ref, sessions.last_seq, sessions.turns, revisions.number, revisions.ranges,
     revisions.made_by, revisions.made_from, revisions.start_seq, revisions.summary_seq,
-    revisions.after_log, revisions.after_seq
+    revisions.after_log, revisions.after_seq, {part_person_zone}
 from sessions join revisions
     on revisions.session = sessions.ref and revisions.number = sessions.revision
 
@@ -15,7 +15,7 @@ from sessions join revisions
 -- Without a lock: it is only read.
 select sessions.id, sessions.ref, sessions.last_seq, sessions.turns, revisions.number,
     revisions.ranges, revisions.made_by, revisions.made_from, revisions.start_seq,
-    revisions.summary_seq, revisions.after_log, revisions.after_seq
+    revisions.summary_seq, revisions.after_log, revisions.after_seq, {part_person_zone}
 from sessions join revisions
     on revisions.session = sessions.ref and revisions.number = sessions.revision
 where {part_session_ids}

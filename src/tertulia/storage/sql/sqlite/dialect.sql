@@ -1,5 +1,6 @@
 -- name: part_db_now
-cast(unixepoch('subsec') * 1000000 as integer)
+-- The clock of the machine; a value, so that a statement can run again with the same effect.
+:db_now
 
 -- name: commit_state
 -- It changes when another connection has committed.
