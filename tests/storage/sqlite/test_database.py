@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import apsw
 import pytest
 
 import tertulia
@@ -192,6 +195,16 @@ class TestStatements:
         store.inbox.claim(1)
         assert writer.cache_stats()["misses"] == prepared
 
+    def test_claim_stays_prepared_while_many_calls_share_commits(self, handles: Handles) -> None:
+        store = handles.open()
+        writer = sqlite_of(store)._writer
+        store.inbox.claim()
+        claim = max((entry["query"] for entry in prepared_statements(writer)), key=len)
+        assert "inbox" in claim
+        for first in range(0, 1000, 100):
+            store.in_one_commit(partial(put_messages, store, 100, first=first))
+        assert claim in [entry["query"] for entry in prepared_statements(writer)]
+
     def test_accepted_messages_that_share_a_commit_need_no_savepoint(
         self, handles: Handles
     ) -> None:
@@ -225,6 +238,12 @@ class TestStatements:
         store.in_one_commit(put_both)
         assert len(errors) == 1
         assert [item.source.chat_id for item in store.inbox.find().items] == [dm("anna").chat_id]
+
+
+def prepared_statements(connection: apsw.Connection) -> list[dict[str, Any]]:
+    """Return the statements that apsw keeps."""
+    stats: dict[str, Any] = {**connection.cache_stats(include_entries=True)}
+    return list(stats["entries"])
 
 
 def put_messages(store: Store, count: int, *, first: int = 0) -> None:
