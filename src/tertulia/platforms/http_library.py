@@ -11,11 +11,11 @@ import importlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from tertulia.errors import ConfigError
+from tertulia.errors import ConfigError, OutcomeUnknown, PlatformError, PlatformUnavailable
 from tertulia.install_command import install_command
 
 if TYPE_CHECKING:
@@ -57,8 +57,13 @@ def load_library(
 class HttpApi:
     """The API of a platform for one account. Its client is opened with the first request.
 
-    `import_library` returns the HTTP library, and `headers` go with every request.
+    `import_library` returns the HTTP library, and `headers` go with every request. A subclass names
+    its platform as `service`, and may change the hints of the errors.
     """
+
+    service: ClassVar[str]
+    hint_unreachable: ClassVar[str] = "Check the connection to the network, and base_url."
+    hint_unknown: ClassVar[str] = "Look into the chat whether it arrived."
 
     def __init__(
         self,
@@ -92,6 +97,32 @@ class HttpApi:
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
+
+    async def _request(self, method: str, url: str, *, seconds: float, **options: Any) -> Any:
+        """Send a request that may take so long, and return its answer.
+
+        Raise `PlatformUnavailable` if the server was not reached, `OutcomeUnknown` if it did not
+        answer. Neither has the error of the library behind it: that one may show a secret.
+        """
+        library = self._import_library()
+        problem: PlatformError
+        try:
+            return await self.open_client().request(
+                method, url, timeout=self._timeout(seconds), **options
+            )
+        except (library.ConnectError, library.ConnectTimeout, library.PoolTimeout) as failure:
+            problem = self._unreachable(failure)
+        except (library.HTTPError, library.InvalidURL) as failure:
+            problem = OutcomeUnknown(
+                f"{self.service} did not answer ({type(failure).__name__}).", hint=self.hint_unknown
+            )
+        raise problem
+
+    def _unreachable(self, failure: Exception) -> PlatformUnavailable:
+        return PlatformUnavailable(
+            f"{self.service} cannot be reached ({type(failure).__name__}).",
+            hint=self.hint_unreachable,
+        )
 
     def _new_client(self) -> Any:
         return new_client(self._import_library(), self._base_url, self._headers)

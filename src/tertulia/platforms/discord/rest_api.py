@@ -72,6 +72,8 @@ class MessageGone(PlatformError):
 class RestApi(HttpApi):
     """A connection to the REST API for one bot."""
 
+    service = "Discord"
+
     def __init__(self, token: str, base_url: str) -> None:
         super().__init__(base_url, import_library, {"User-Agent": _USER_AGENT})
         self._token = token
@@ -150,36 +152,19 @@ class RestApi(HttpApi):
         seconds: float,
         patience: float,
     ) -> Any:
-        library = import_library()
         route = _route(method, path)
         await self._wait_for(route, patience)
         content = _content(body, file)
         headers = {"Authorization": f"Bot {self._token}", **content.pop("headers", {})}
-        problem: PlatformError
-        try:
-            answer = await self.open_client().request(
-                method, f"{self._base_url}{path}", **content, headers=headers,
-                timeout=self._timeout(seconds),
-            )  # fmt: skip
-        except (library.ConnectError, library.ConnectTimeout, library.PoolTimeout) as failure:
-            problem = PlatformUnavailable(
-                f"Discord cannot be reached ({type(failure).__name__}).",
-                hint="Check the connection to the network, and base_url.",
-            )
-        except (library.HTTPError, library.InvalidURL) as failure:
-            problem = OutcomeUnknown(
-                f"Discord did not answer ({type(failure).__name__}).",
-                hint="Look into the chat whether it arrived.",
-            )
-        else:
-            value, is_json = _decode(answer.content)
-            now = time.monotonic()
-            self._buckets.learn(route, answer.status_code, answer.headers, value, now)
-            self.date = answer.headers.get("date", self.date)
-            if answer.is_success and (is_json or answer.status_code == 204):
-                return value
-            problem = _error(method, path, answer.status_code, answer.headers, value)
-        raise problem
+        url = f"{self._base_url}{path}"
+        answer = await self._request(method, url, seconds=seconds, headers=headers, **content)
+        value, is_json = _decode(answer.content)
+        now = time.monotonic()
+        self._buckets.learn(route, answer.status_code, answer.headers, value, now)
+        self.date = answer.headers.get("date", self.date)
+        if answer.is_success and (is_json or answer.status_code == 204):
+            return value
+        raise _error(method, path, answer.status_code, answer.headers, value)
 
     async def _wait_for(self, route: Route, patience: float) -> None:
         """Wait until the limit of a route allows a request; raise `RateLimited` if it is far."""

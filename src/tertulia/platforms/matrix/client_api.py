@@ -37,6 +37,8 @@ Json = dict[str, Any]
 class HomeserverApi(HttpApi):
     """Requests with the token of one account."""
 
+    service = "The homeserver"
+
     def __init__(self, base_url: str, token: str) -> None:
         if not base_url.startswith(("https://", "http://")):
             raise ConfigError(

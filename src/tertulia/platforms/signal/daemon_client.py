@@ -46,6 +46,9 @@ _UNKNOWN_CODES: Final = frozenset({-2, -3, -32603})
 class DaemonClient(HttpApi):
     """A connection to the daemon for one account."""
 
+    service = "signal-cli's daemon"
+    hint_unreachable = "Check that it runs, and base_url."
+
     def __init__(self, number: str, base_url: str) -> None:
         super().__init__(base_url, import_library)
         self._number = number
@@ -116,27 +119,10 @@ class DaemonClient(HttpApi):
             raise problem
 
     async def _call(self, method: str, parameters: Mapping[str, Any], seconds: float) -> Any:
-        library = import_library()
-        problem: PlatformError
-        try:
-            answer = await self.open_client().post(
-                f"{self._base_url}/api/v1/rpc",
-                **self._body(method, parameters),
-                timeout=self._timeout(seconds),
-            )
-        except (library.ConnectError, library.ConnectTimeout, library.PoolTimeout) as failure:
-            problem = PlatformUnavailable(
-                f"signal-cli's daemon cannot be reached ({type(failure).__name__}).",
-                hint="Check that it runs, and base_url.",
-            )
-        except (library.HTTPError, library.InvalidURL) as failure:
-            problem = OutcomeUnknown(
-                f"signal-cli's daemon did not answer ({type(failure).__name__}).",
-                hint="Look into the chat whether it arrived.",
-            )
-        else:
-            return read_answer(method, answer.status_code, answer.content)
-        raise problem
+        url = f"{self._base_url}/api/v1/rpc"
+        body = self._body(method, parameters)
+        answer = await self._request("POST", url, seconds=seconds, **body)
+        return read_answer(method, answer.status_code, answer.content)
 
     def _new_client(self) -> Any:
         # The daemon serves only programs that ask for localhost, so that no web page can.

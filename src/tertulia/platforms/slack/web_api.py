@@ -78,6 +78,9 @@ class AnswerNotJson(PlatformError):
 class WebApi(HttpApi):
     """A connection to the Web API for one workspace."""
 
+    service = "Slack"
+    hint_unknown = "Look into the channel whether it arrived."
+
     def __init__(self, token: str, base_url: str) -> None:
         super().__init__(base_url, import_library)
         self._token = token
@@ -113,7 +116,7 @@ class WebApi(HttpApi):
                 return await self._call(method, parameters, self._token, _SEND_SECONDS)
         except AnswerNotJson as problem:
             message = problem.message
-        raise OutcomeUnknown(message, hint="Look into the channel whether it arrived.")
+        raise OutcomeUnknown(message, hint=self.hint_unknown)
 
     async def upload(self, url: str, content: bytes) -> None:
         """Upload the bytes of a file, which nobody sees before it is completed."""
@@ -125,7 +128,7 @@ class WebApi(HttpApi):
                 headers={"Content-Type": "application/octet-stream"},
             )  # fmt: skip
         except (library.HTTPError, library.InvalidURL) as failure:
-            problem = _unreachable(failure)
+            problem = self._unreachable(failure)
         else:
             if answer.is_success:
                 return
@@ -150,7 +153,7 @@ class WebApi(HttpApi):
                     return
                 problem = _file_error(answer.status_code, "the download of a file")
         except (library.HTTPError, library.InvalidURL) as failure:
-            problem = _unreachable(failure)
+            problem = self._unreachable(failure)
         if problem is not None:
             raise problem
 
@@ -167,7 +170,6 @@ class WebApi(HttpApi):
     async def _call(
         self, method: str, parameters: Mapping[str, Any], token: str, seconds: float
     ) -> dict[str, Any]:
-        library = import_library()
         headers = {"Authorization": f"Bearer {token}"}
         body: dict[str, Any]
         if method.startswith(_JSON_METHODS):
@@ -175,19 +177,9 @@ class WebApi(HttpApi):
             body = {"content": _encode(parameters)}
         else:
             body = {"data": dict(parameters)}
-        problem: PlatformError
-        try:
-            url = f"{self._base_url}/{method}"
-            answer = await self.open_client().post(
-                url, **body, headers=headers, timeout=self._timeout(seconds)
-            )
-        except (library.ConnectError, library.ConnectTimeout, library.PoolTimeout) as failure:
-            problem = _unreachable(failure)
-        except (library.HTTPError, library.InvalidURL) as failure:
-            problem = _unknown(f"Slack did not answer ({type(failure).__name__}).")
-        else:
-            return _result(method, answer)
-        raise problem
+        url = f"{self._base_url}/{method}"
+        answer = await self._request("POST", url, seconds=seconds, headers=headers, **body)
+        return _result(method, answer)
 
 
 def import_library() -> Any:
@@ -207,15 +199,8 @@ def _encode(parameters: Mapping[str, Any]) -> bytes:
     return json.dumps(parameters, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def _unreachable(failure: Exception) -> PlatformUnavailable:
-    return PlatformUnavailable(
-        f"Slack cannot be reached ({type(failure).__name__}).",
-        hint="Check the connection to the network, and base_url.",
-    )
-
-
 def _unknown(message: str) -> OutcomeUnknown:
-    return OutcomeUnknown(message, hint="Look into the channel whether it arrived.")
+    return OutcomeUnknown(message, hint=WebApi.hint_unknown)
 
 
 def _result(method: str, response: httpx2.Response) -> dict[str, Any]:

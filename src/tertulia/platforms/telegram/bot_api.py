@@ -116,6 +116,8 @@ class UnreadableAnswer(PlatformError):
 class BotApi(HttpApi):
     """A connection to the Bot API for one bot."""
 
+    service = "Telegram"
+
     def __init__(self, token: str, base_url: str) -> None:
         super().__init__(base_url, import_library)
         self._token = token
@@ -182,29 +184,12 @@ class BotApi(HttpApi):
         file: tuple[str, File] | None,
         seconds: float,
     ) -> Any:
-        library = import_library()
         body: dict[str, Any] = {"json": dict(parameters)}
         if file is not None:
             fields = {name: _form_value(value) for name, value in parameters.items()}
             body = {"data": fields, "files": {file[0]: file[1]}}
-        problem: PlatformError
-        try:
-            answer = await self.open_client().post(
-                self._url(method), **body, timeout=self._timeout(seconds)
-            )
-        except (library.ConnectError, library.ConnectTimeout, library.PoolTimeout) as failure:
-            problem = PlatformUnavailable(
-                f"Telegram cannot be reached ({type(failure).__name__}).",
-                hint="Check the connection to the network, and base_url.",
-            )
-        except (library.HTTPError, library.InvalidURL) as failure:
-            problem = OutcomeUnknown(
-                f"Telegram did not answer ({type(failure).__name__}).",
-                hint="Look into the chat whether it arrived.",
-            )
-        else:
-            return _result(method, answer.status_code, answer.content)
-        raise problem
+        answer = await self._request("POST", self._url(method), seconds=seconds, **body)
+        return _result(method, answer.status_code, answer.content)
 
     def _url(self, method: str) -> Any:
         if method not in self._urls:

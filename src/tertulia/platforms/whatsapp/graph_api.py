@@ -64,6 +64,9 @@ class ParameterRefused(PlatformError):
 class GraphApi(HttpApi):
     """A connection to the Graph API for one business number."""
 
+    service = "WhatsApp"
+    hint_unknown = "WhatsApp may report the outcome later."
+
     def __init__(self, token: str, base_url: str) -> None:
         super().__init__(base_url, import_library)
         self._token = token
@@ -124,7 +127,7 @@ class GraphApi(HttpApi):
                     return
                 problem = _download_error(answer.status_code)
         except (library.HTTPError, library.InvalidURL) as failure:
-            problem = _unreachable(failure)
+            problem = self._unreachable(failure)
         if problem is not None:
             raise problem
 
@@ -137,7 +140,6 @@ class GraphApi(HttpApi):
         file: File | None,
         seconds: float,
     ) -> dict[str, Any]:
-        library = import_library()
         headers = {"Authorization": f"Bearer {self._token}"}
         options: dict[str, Any] = {}
         if file is not None:
@@ -147,19 +149,11 @@ class GraphApi(HttpApi):
             # Without lone surrogates, which the Graph API does not accept.
             content = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
             options = {"content": content}
-        problem: PlatformError
-        try:
-            answer = await self.open_client().request(
-                method, f"{self._base_url}/{path}", params=params, headers=headers,
-                timeout=self._timeout(seconds), **options,
-            )  # fmt: skip
-        except (library.ConnectError, library.ConnectTimeout, library.PoolTimeout) as failure:
-            problem = _unreachable(failure)
-        except (library.HTTPError, library.InvalidURL) as failure:
-            problem = _unknown(f"WhatsApp did not answer ({type(failure).__name__}).")
-        else:
-            return _result(answer.status_code, answer.content)
-        raise problem
+        url = f"{self._base_url}/{path}"
+        answer = await self._request(
+            method, url, seconds=seconds, params=params, headers=headers, **options
+        )
+        return _result(answer.status_code, answer.content)
 
 
 def import_library() -> Any:
@@ -187,15 +181,8 @@ def _code(error: object) -> int | None:
     return code if isinstance(code, int) and not isinstance(code, bool) else None
 
 
-def _unreachable(failure: Exception) -> PlatformUnavailable:
-    return PlatformUnavailable(
-        f"WhatsApp cannot be reached ({type(failure).__name__}).",
-        hint="Check the connection to the network, and base_url.",
-    )
-
-
 def _unknown(message: str) -> OutcomeUnknown:
-    return OutcomeUnknown(message, hint="WhatsApp may report the outcome later.")
+    return OutcomeUnknown(message, hint=GraphApi.hint_unknown)
 
 
 def _result(status: int, content: bytes) -> dict[str, Any]:

@@ -121,6 +121,19 @@ on conflict (kind, name, platform, model) do nothing
 -- name: part_usage_group
 kind = :kind and name = :name and platform = :platform and model = :model
 
+-- name: part_replace_sums
+calls = excluded.calls,
+input = excluded.input,
+output = excluded.output,
+cache_read = excluded.cache_read,
+cache_write = excluded.cache_write,
+reasoning = excluded.reasoning,
+cost = excluded.cost,
+priced = excluded.priced,
+unknown = excluded.unknown,
+estimated = excluded.estimated,
+actual = excluded.actual
+
 -- name: usage_running_add
 insert into usage_running (
     group_id, quarter, calls, input, output, cache_read, cache_write, reasoning, cost, priced, unknown,
@@ -145,17 +158,7 @@ from usage_groups left join usage_running last
     )
 where {part_usage_group}
 on conflict (group_id, quarter) do update set
-    calls = excluded.calls,
-    input = excluded.input,
-    output = excluded.output,
-    cache_read = excluded.cache_read,
-    cache_write = excluded.cache_write,
-    reasoning = excluded.reasoning,
-    cost = excluded.cost,
-    priced = excluded.priced,
-    unknown = excluded.unknown,
-    estimated = excluded.estimated,
-    actual = excluded.actual
+    {part_replace_sums}
 
 -- name: usage_running_shift
 -- Calls that came late count in all totals after them.
@@ -183,17 +186,7 @@ where group_id = (select id from usage_groups where {part_usage_group})
 order by quarter desc limit 1
 on conflict (group_id) do update set
     quarter = excluded.quarter,
-    calls = excluded.calls,
-    input = excluded.input,
-    output = excluded.output,
-    cache_read = excluded.cache_read,
-    cache_write = excluded.cache_write,
-    reasoning = excluded.reasoning,
-    cost = excluded.cost,
-    priced = excluded.priced,
-    unknown = excluded.unknown,
-    estimated = excluded.estimated,
-    actual = excluded.actual
+    {part_replace_sums}
 
 -- name: usage_newest_fill
 insert into usage_newest
