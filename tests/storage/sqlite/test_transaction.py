@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import tertulia
 from tertulia import Settings, Store, StoreUnavailable
 from tertulia.storage.base import Transaction
+from tertulia.storage.sqlite.transaction import RecordedTransaction
 from tertulia.testing.fixtures import dm
 from tests.storage.sqlite.test_group_commit import (
     Refused,
@@ -153,6 +154,27 @@ def test_nothing_is_stored_if_a_statement_has_another_result_the_second_time(
         run_in_one_commit(store, put("before"), put_random, refuse("refused"), put("after"))
     assert not any(stored(store, "before", "random", "refused", "after"))
     assert run_in_one_commit(store, put("later")) == ["later"]
+
+
+def test_nothing_is_stored_if_a_statement_fails_the_second_time(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: RecordedTransaction) -> None:
+        raise apsw.IOError("the disk is gone")
+
+    outcomes: list[Any] = []
+
+    def call(work: Work) -> None:
+        try:
+            outcomes.append(sqlite_of(store).write(work))
+        except tertulia.Error as problem:  # never one of SQLite's own
+            outcomes.append(type(problem))
+
+    monkeypatch.setattr(RecordedTransaction, "run_again", fail)
+    with pytest.raises(StoreUnavailable):
+        store.in_one_commit(lambda: [call(work) for work in (put("a"), refuse("b"), put("c"))])
+    assert outcomes == ["a", StoreUnavailable, StoreUnavailable]
+    assert not any(stored(store, "a", "b", "c"))
 
 
 def test_rows_of_many_run_again(store: Store) -> None:

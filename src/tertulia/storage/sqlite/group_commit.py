@@ -163,7 +163,9 @@ class GroupCommit:
             self._undo_call(first)
             raise translate_errors(problem, self._path) from problem
         except BaseException:
-            if self._connection.total_changes() != changes:
+            if self._connection.total_changes() == changes:
+                self._shared_tx.forget(first)
+            else:
                 self._undo_call(first)
             raise
 
@@ -192,9 +194,11 @@ class GroupCommit:
             connection.execute("rollback to calls")
             self._shared_tx.run_again()
             self._set_savepoint()
-        except BaseException:
+        except BaseException as problem:
             if connection.in_transaction:  # a part of the calls must not be stored
                 connection.execute("rollback")
+            if isinstance(problem, FOREIGN):
+                raise translate_errors(problem, self._path) from problem
             raise
 
     def _set_savepoint(self) -> None:
