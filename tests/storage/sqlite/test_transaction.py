@@ -170,9 +170,13 @@ def test_nothing_is_stored_if_a_statement_fails_the_second_time(
         except tertulia.Error as problem:  # never one of SQLite's own
             outcomes.append(type(problem))
 
+    def calls() -> None:
+        for work in (put("a"), refuse("b"), put("c")):
+            call(work)
+
     monkeypatch.setattr(RecordedTransaction, "run_again", fail)
     with pytest.raises(StoreUnavailable):
-        store.in_one_commit(lambda: [call(work) for work in (put("a"), refuse("b"), put("c"))])
+        store.in_one_commit(calls)
     assert outcomes == ["a", StoreUnavailable, StoreUnavailable]
     assert not any(stored(store, "a", "b", "c"))
 
