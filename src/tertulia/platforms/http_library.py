@@ -99,7 +99,7 @@ class HttpApi:
             await client.aclose()
 
     async def _request(self, method: str, url: str, *, seconds: float, **options: Any) -> Any:
-        """Send a request that may take so long, and return its answer.
+        """Send a request and return its answer; once connected, it may take `seconds`.
 
         Raise `PlatformUnavailable` if the server was not reached, `OutcomeUnknown` if it did not
         answer. Neither has the error of the library behind it: that one may show a secret.

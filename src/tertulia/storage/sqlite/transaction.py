@@ -20,6 +20,8 @@ _NO_PARAMS: Params = {}
 _DB_NOW = "db_now"
 # A statement this long takes as long to prepare as a turn takes to run.
 _LONG_TEXT = 2000
+# Beside so many recorded statements a few hundred run, with those that only read.
+_RUNS_TO_KEEP = 128
 
 
 class BoundStatements(dict[str, tuple[str, Callable[[Any], Any]]]):
@@ -124,11 +126,12 @@ class RecordedTransaction(SqliteTransaction):
     fails, all are rolled back, and those of the others run again (decision 0064).
     """
 
-    __slots__ = ("_record",)
+    __slots__ = ("_record", "_runs")
 
     def __init__(self, connection: apsw.Connection, statements: BoundStatements) -> None:
         super().__init__(connection, statements)
         self._record: list[_RecordedRun] = []
+        self._runs = 0  # of recorded statements, since `keep_prepared`
 
     def _execute(self, statement: str, params: Params) -> list[Row]:
         text, values_of = self._statements[statement]
@@ -150,6 +153,9 @@ class RecordedTransaction(SqliteTransaction):
         It drops a statement that was not run for 512 others, and a claim is run once for many
         turns. Run without values, a statement is taken from the cache or prepared, then refused.
         """
+        if self._runs < _RUNS_TO_KEEP:
+            return
+        self._runs = 0
         for text in self._statements.long_texts:
             with contextlib.suppress(apsw.BindingsError):
                 self._cursor.execute(text)
@@ -161,6 +167,7 @@ class RecordedTransaction(SqliteTransaction):
 
     def forget(self, first: int = 0) -> None:
         """Forget the recorded statements from a number on."""
+        self._runs += len(self._record) - first
         del self._record[first:]
 
     def run_again(self) -> None:
