@@ -41,6 +41,12 @@ def test_words_are_joined_and_cut_at_the_limit(text: str, limit: int | None, lin
     assert one_line(text, limit) == line
 
 
+@given(st.lists(st.sampled_from(["a", "bc", " ", "\n", " " * 9, "\u2003"])), st.integers(1, 12))
+def test_line_of_a_long_text_is_that_of_all_its_words(pieces: list[str], limit: int) -> None:
+    text = "".join(pieces)
+    assert one_line(text, limit) == shorten(one_line(text), limit)
+
+
 def test_beginning_of_a_longer_line_ends_with_an_ellipsis() -> None:
     assert shorten("abc", 5) == "abc"
     assert shorten("abc", 5, is_cut=True) == "abc…"

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import sys
+import unicodedata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tertulia.core.text.search_terms import SNIPPET, fold_text, parse_query, snippet
+from tertulia.core.text.search_terms import SNIPPET, _fold_any, fold_text, parse_query, snippet
 
 any_text = st.text(alphabet=st.characters(exclude_categories=()))
 
@@ -21,6 +24,34 @@ any_text = st.text(alphabet=st.characters(exclude_categories=()))
 )
 def test_text_is_folded_to_searchable_words(text: str, words: list[str]) -> None:
     assert fold_text(text).split() == words
+
+
+@given(
+    st.lists(
+        st.sampled_from([*"aZ9 '\n", "word ", *"–“…™≠é\u0338\u3099\u0301ẞİςㅏ㉠฿ⒶＡ\ud800🦜\ufe0f"])
+    )
+)
+def test_text_of_mostly_ascii_is_folded_by_the_general_rule(pieces: list[str]) -> None:
+    for text in ("".join(pieces), "".join(pieces) + " plain" * 20):
+        assert fold_text(text) == _fold_any(text)
+
+
+@pytest.mark.parametrize("joined", ["か\u3099", "\u1100\u1161", "\u13a0", "é", "e\u0301"])
+def test_letters_in_ascii_are_folded_by_the_general_rule(joined: str) -> None:
+    text = f"{joined} – a plain text of ASCII but for that"
+    assert fold_text(text) == _fold_any(text)
+
+
+def test_every_mark_beside_ascii_is_folded_by_the_general_rule() -> None:
+    marks = [char for char in map(chr, range(sys.maxunicode)) if is_mark(char)]
+    assert len(marks) > 7_000
+    for char in marks:
+        text = f"A{char}{char}= ㉠{char}A plain text that is mostly ASCII, with {char}."
+        assert fold_text(text) == _fold_any(text), ascii(char)
+
+
+def is_mark(char: str) -> bool:
+    return unicodedata.category(char)[0] in "PS" and not char.isascii()
 
 
 @given(any_text)

@@ -9,8 +9,13 @@ _REPR_LENGTH = 78
 
 def one_line(text: str, limit: int | None = None) -> str:
     """Return the text with each run of white space as one space, cut at `limit` characters."""
-    line = " ".join(text.split())
-    return line if limit is None else shorten(line, limit)
+    if limit is None:
+        return " ".join(text.split())
+    # Most texts have a line's worth of words at their beginning: the rest need not be read.
+    line = " ".join(text[: 2 * limit].split())
+    if len(line) <= limit and len(text) > 2 * limit:
+        line = " ".join(text.split())
+    return shorten(line, limit)
 
 
 def shorten(line: str, limit: int, *, is_cut: bool = False) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 
 from tertulia.core.text.excerpt import one_line
 
@@ -26,6 +27,9 @@ _UNSPACED = re.compile(
 )
 _ACCENTS = re.compile("[\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0670]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
+_ASCII = bytes(range(128))
+# More than all marks that people and models write.
+_REMEMBERED_CHARACTERS = 1024
 _WORD = re.compile(r"\w")
 _TERM = re.compile(r'"([^"]*)"|(\S+)')
 
@@ -34,9 +38,47 @@ def fold_text(text: str) -> str:
     """Return the words of a text in the form that is indexed and searched for."""
     if text.isascii():
         return text.lower()
+    folded = _fold_marks(text)
+    return _fold_any(text) if folded is None else folded.lower()
+
+
+def _fold_any(text: str) -> str:
     valid = _SURROGATES.sub(" ", text)
     unaccented = _ACCENTS.sub("", unicodedata.normalize("NFKD", valid))
     return _UNSPACED.sub(r" \1 ", unicodedata.normalize("NFKC", unaccented).casefold())
+
+
+def _fold_marks(text: str) -> str | None:
+    """Return a text of ASCII and a few marks with the marks folded; None for another text.
+
+    Many answers of models are such texts, with dashes and quotation marks. `_fold_any` takes four
+    times as long for them.
+    """
+    try:
+        others = text.encode().translate(None, _ASCII)
+    except UnicodeEncodeError:
+        return None  # an unpaired surrogate
+    if len(others) * 8 > len(text):
+        return None
+    # In UTF-8 no byte of such a character is one of ASCII, so these bytes are the characters.
+    for char in set(others.decode()):
+        folded = _fold_mark(char)
+        if folded is None:
+            return None
+        if folded != char:
+            text = text.replace(char, folded)
+    return text
+
+
+@lru_cache(_REMEMBERED_CHARACTERS)
+def _fold_mark(char: str) -> str | None:
+    """Return a mark or symbol, folded; None for another character.
+
+    What is beside it makes no difference: only accents and letters are ever joined with the
+    character before them.
+    """
+    is_mark = unicodedata.category(char)[0] in "PS"
+    return _fold_any(char) if is_mark else None
 
 
 def parse_query(query: str) -> list[Phrase]:
