@@ -11,7 +11,7 @@ import sys
 from benchmarks.crowd_tokens import FLOODER, secret_of
 from tertulia import aio
 from tertulia.agents.parrot import ParrotAgent
-from tertulia.cli.serve import freeze_start
+from tertulia.cli.serve import tune_garbage_collection
 from tertulia.gateway.app import Gateway
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.http import HttpSettings, Token, serve
@@ -30,7 +30,7 @@ async def main(path: str, people: int) -> None:
         gateway = Gateway(store, ParrotAgent(), [WebAdapter()], settings=gateway_settings)
         running = asyncio.create_task(gateway.run())
         async with serve(gateway, HttpSettings(port=0, tokens=tuple(tokens))) as address:
-            freeze_start()  # as `tertulia run` does
+            tune_garbage_collection()  # as `tertulia run` does
             print(address.port, flush=True)
             await asyncio.to_thread(sys.stdin.read)
         gateway.stop()

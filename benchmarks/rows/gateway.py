@@ -7,6 +7,7 @@ before it is accepted, the answer before it is sent, and the outcome of sending 
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 import resource
 import sys
@@ -22,6 +23,7 @@ from benchmarks.report import Limit, Row
 from benchmarks.run_context import RunContext
 from tertulia import Source
 from tertulia.agents.parrot import ParrotAgent
+from tertulia.cli.serve import tune_garbage_collection
 from tertulia.gateway.app import Gateway
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive
@@ -98,6 +100,8 @@ async def run_gateway(
     async with tertulia.aio.open(where) as store:
         crowd = Crowd(people, messages, seconds=seconds, account=account)
         gateway = Gateway(store, ParrotAgent(), [crowd], settings=settings)
+        threshold = gc.get_threshold()
+        tune_garbage_collection()  # as `tertulia run` does
         began = time.perf_counter()
         running = asyncio.create_task(gateway.run())
         lags: list[float] = []
@@ -108,6 +112,8 @@ async def run_gateway(
         took = time.perf_counter() - began
         gateway.stop()
         await running
+        gc.set_threshold(*threshold)
+        gc.unfreeze()
         assert await store.sessions.count() >= people
         assert seconds < math.inf or len(crowd.waits) == people * messages
     return GatewayResult(len(crowd.waits) / took, crowd.waits, lags, _megabytes())

@@ -86,8 +86,13 @@ def test_gateway_cannot_be_inspected(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
 
-def test_garbage_collector_leaves_what_the_start_has_made() -> None:
+def test_garbage_collector_runs_rarely_and_leaves_what_the_start_has_made() -> None:
+    threshold = gc.get_threshold()
     objects = [[number] for number in range(1_000)]
     frozen = gc.get_freeze_count()
-    serve.freeze_start()
-    assert gc.get_freeze_count() - frozen >= len(objects)
+    try:
+        serve.tune_garbage_collection()
+        assert gc.get_freeze_count() - frozen >= len(objects)
+        assert gc.get_threshold() == (10_000, *threshold[1:])
+    finally:
+        gc.set_threshold(*threshold)

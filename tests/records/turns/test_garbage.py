@@ -7,41 +7,16 @@ from.
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tertulia import Source, ToolCall, Usage, aio
+from tests.garbage import collected
 from tests.records.store_inspection import ANA, FAST, open_apart, without_index
 
 TURNS = 50
-
-
-@contextmanager
-def collected() -> Iterator[Callable[[], Counter[str]]]:
-    """What was made since and has become garbage in cycles, by its kind.
-
-    What was there before is frozen: a thread that an earlier test left behind may end meanwhile.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    gc.set_debug(gc.DEBUG_SAVEALL)
-
-    def found() -> Counter[str]:
-        gc.collect()
-        return Counter(f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.garbage)
-
-    try:
-        yield found
-    finally:
-        gc.set_debug(0)
-        gc.garbage.clear()
-        gc.enable()
 
 
 def few(found: Counter[str]) -> dict[str, int]:
