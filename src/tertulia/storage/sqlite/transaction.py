@@ -16,7 +16,6 @@ from tertulia.storage import statements
 from tertulia.storage.base import Params, Row, Step
 
 _NO_PARAMS: Params = {}
-_NO_ROWS: tuple[Row, ...] = ()
 # The parameter of the database's time, which every statement with `part_db_now` gets by itself.
 _DB_NOW = "db_now"
 # A statement this long takes as long to prepare as a turn takes to run.
@@ -131,10 +130,7 @@ class RecordedTransaction(SqliteTransaction):
 
     def __init__(self, connection: apsw.Connection, statements: BoundStatements) -> None:
         super().__init__(connection, statements)
-        # Three items for each run: the text of the statement, its values and its rows; or the
-        # values of each of many runs, and None. A tuple for each would live as long as the calls,
-        # and Python looks through all living containers whenever there are 700 more of them.
-        self._record: list[Any] = []
+        self._record: list[_RecordedRun] = []
         self._runs = 0  # of recorded statements, since `keep_prepared`
 
     def _execute(self, statement: str, params: Params) -> list[Row]:
@@ -142,13 +138,13 @@ class RecordedTransaction(SqliteTransaction):
         values = values_of(params)
         rows = self._cursor.execute(text, values).fetchall()
         if not text.startswith("select"):
-            self._record += text, values, rows or _NO_ROWS
+            self._record.append((text, values, rows))
         return rows
 
     def many(self, statement: str, rows: Iterable[Params | Row]) -> None:
         text, values_of = self._statements[statement]
         used: list[Any] = []
-        self._record += text, used, None  # first: it may fail after some of the rows
+        self._record.append((text, used, None))  # first: it may fail after some of the rows
         self._connection.executemany(text, _keep_used(map(values_of, rows), used))
 
     def keep_prepared(self) -> None:
@@ -166,12 +162,12 @@ class RecordedTransaction(SqliteTransaction):
 
     @property
     def record_length(self) -> int:
-        """The length of the record, at which the statements to come begin."""
+        """The number of statements that were recorded."""
         return len(self._record)
 
     def forget(self, first: int = 0) -> None:
-        """Forget the recorded statements from a place in the record on."""
-        self._runs += (len(self._record) - first) // 3
+        """Forget the recorded statements from a number on."""
+        self._runs += len(self._record) - first
         del self._record[first:]
 
     def run_again(self) -> None:
@@ -179,14 +175,17 @@ class RecordedTransaction(SqliteTransaction):
 
         Raise `StoreUnavailable` if one has another result: its caller was told the first one.
         """
-        items = iter(self._record)
-        for text, values, rows in zip(items, items, items, strict=True):
+        for text, values, rows in self._record:
             if rows is None:
                 self._connection.executemany(text, values)
-            elif (self._cursor.execute(text, values).fetchall() or _NO_ROWS) != rows:
+            elif self._cursor.execute(text, values).fetchall() != rows:
                 raise StoreUnavailable(
                     "A statement had another result when it ran again.", hint="Try again."
                 )
+
+
+# The text of a statement, its values and its rows; or the values of each run, and no rows.
+_RecordedRun = tuple[str, Any, list[Row] | None]
 
 
 def _keep_used(values: Iterable[Any], used: list[Any]) -> Iterator[Any]:
