@@ -91,7 +91,10 @@ class Store:
         the lease and stores the user's message. While another turn is running in the session,
         entering waits, first come first served, and raises `SessionBusy` after `wait` seconds.
         """
-        control = self.turn_control(source, text, message_id=message_id, media=media, wait=wait)
+        # Not `self.turn_control`, which would check the arguments again.
+        control = self._records.turn_control(
+            source, text, message_id=message_id, media=media, wait=wait
+        )
         return Turn(control)
 
     def turn_control(

@@ -131,20 +131,16 @@ class StoreRecords:
         message_id: str | int | None,
         media: Sequence[Any],
         wait: float,
-        inbox_item: InboxItem | None,
+        inbox_item: InboxItem | None = None,
         resumes: str | None = None,
         on_enter: Callable[[Session], None] | None = None,
     ) -> TurnControl:
-        """Return the control of a turn; see `Store.turn_control`."""
-        validate.number("wait", wait)
-        validate.collection("media", media)
-        validate.text("text", text, optional=True)
+        """Return the control of a turn; see `Store.turn_control`, which checks the types."""
         if message_id is not None:
             validate.identifier("message_id", message_id)
         platform_id = None if message_id is None else str(message_id)
         return TurnControl(
             self.context,
-            self.sessions,
             self.local_turns,
             UserMessage(source, text, platform_id, tuple(media)),
             wait=wait,

@@ -95,10 +95,14 @@ class DatabaseHandle(ABC):
                 hint="Close it when the call is over; from a signal handler, raise SystemExit.",
             )
 
-    def _check_usable(self) -> None:
-        """Raise `StoreError` if the handle was closed, or belongs to the parent of this process."""
+    def _check_open(self) -> None:
+        """Raise `StoreError` if the handle was closed."""
         if self._closed:
             raise closed_error()
+
+    def _check_usable(self) -> None:
+        """Raise `StoreError` if the handle was closed, or belongs to the parent of this process."""
+        self._check_open()
         if os.getpid() != self._pid:
             raise StoreError(
                 "This store was opened before the process forked.",

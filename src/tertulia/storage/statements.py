@@ -101,14 +101,13 @@ def number_parameters(sql: str) -> Query:
     return Query(text.encode(), names)
 
 
-def replace_names(sql: str, mark: str) -> tuple[str, tuple[str, ...]]:
+def replace_names(sql: str, mark: str, *, last: str | None = None) -> tuple[str, tuple[str, ...]]:
     """Return a statement with numbered parameters, such as `$1`, and their names in order.
 
-    Comments and line ends are left out: a database looks up the text of each statement it runs.
+    They are numbered as they appear, but for the one named `last`. Comments and line ends are left
+    out: a database looks up the text of each statement it runs.
     """
     text = " ".join(_COMMENT.sub("", sql).split())
-    numbers: dict[str, int] = {}
-    text = _PARAMETER.sub(
-        lambda name: f"{mark}{numbers.setdefault(name[1], len(numbers) + 1)}", text
-    )
-    return text, tuple(numbers)
+    names = sorted(dict.fromkeys(_PARAMETER.findall(text)), key=lambda name: name == last)
+    numbers = {name: number for number, name in enumerate(names, 1)}
+    return _PARAMETER.sub(lambda name: f"{mark}{numbers[name[1]]}", text), tuple(names)

@@ -74,7 +74,7 @@ def add_messages(tx: Transaction, ref: int, entries: Sequence[Entry], now: int) 
 def append_with(
     tx: Transaction,
     statement: str,
-    params: Mapping[str, Any],
+    params: dict[str, Any],
     entries: Sequence[Entry],
     now: int,
     *,
@@ -82,12 +82,13 @@ def append_with(
 ) -> Row | None:
     """Append messages with a statement that counts them; return the row that it returns.
 
-    The statement adds `:count` to the sequence number of one session. It returns the columns ref,
-    last sequence number, number of turns, and whether older messages wait for the indexer; others
-    may follow. If its condition does not hold, return None: nothing was stored. `new_turns` is how
-    many of the messages begin a turn, if the caller knows it.
+    The statement adds `:count`, which is put into `params` here, to the sequence number of one
+    session. It returns the columns ref, last sequence number, number of turns, and whether older
+    messages wait for the indexer; others may follow. If its condition does not hold, return None:
+    nothing was stored. `new_turns` is how many of the messages begin a turn, if the caller knows.
     """
-    row = tx.one(statement, {**params, "count": len(entries)})
+    params["count"] = len(entries)
+    row = tx.one(statement, params)
     if row is not None and entries:
         _insert(
             tx, row, entries, now, _count_new_turns(entries) if new_turns is None else new_turns

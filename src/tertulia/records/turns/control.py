@@ -38,7 +38,6 @@ from tertulia.records import approval_questions, budgets, session_rows
 from tertulia.records.links import linked_key
 from tertulia.records.queues import inbox, outbox
 from tertulia.records.queues.inbox import InboxItem
-from tertulia.records.sessions.sessions import Sessions
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.log import Entry
 from tertulia.records.transcript.transcript import Transcript
@@ -90,7 +89,6 @@ class TurnControl:
     def __init__(
         self,
         context: StoreContext,
-        sessions: Sessions,
         local_turns: LocalTurns,
         message: UserMessage,
         *,
@@ -106,7 +104,7 @@ class TurnControl:
         self._message = message
         self.wait = wait
         self._prompt = prompt
-        self._key = sessions.key(message.source)
+        self._key = session_rows.key_of(context, message.source)
         # Linked chats have different keys and share a conversation; then the lanes differ, and the
         # row of their session is the lock that they share.
         self._lane = session_rows.lane_of(self._key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tertulia.core import keys
 from tertulia.core.message import Draft, text_of, to_json
@@ -23,7 +23,7 @@ from tertulia.records.turns.ticket import TICKET_MICROS
 from tertulia.records.turns.user_message import UserMessage
 from tertulia.records.turns.waiting import AnsweredCall, decline_for_message, take_answers
 from tertulia.storage import rows
-from tertulia.storage.base import Params, Transaction
+from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, session_row, to_micros
 
 # Who wrote in a shared chat if the platform does not tell.
@@ -127,7 +127,7 @@ class EnterTurn(NamedTuple):
             tx.run("turn_clear_dedupe_key", {"arrival": dedupe_key})
         return self._begin(tx, row, notice, dedupe_key)
 
-    def enter_undecided(self, tx: Transaction, params: Params) -> OpenedTurn | None:
+    def enter_undecided(self, tx: Transaction, params: dict[str, Any]) -> OpenedTurn | None:
         """Begin the turn if nothing has to be decided, else change nothing and return None.
 
         `params` are those of `turn_enter`, whose condition says so.

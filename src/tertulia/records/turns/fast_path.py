@@ -70,7 +70,7 @@ def enter(attempt: EnterTurn, lane: str) -> Entered:
     return attempt.opened(session_row(results[0][0]))
 
 
-def entry_params(attempt: EnterTurn) -> Params | None:
+def entry_params(attempt: EnterTurn) -> dict[str, Any] | None:
     """Return the parameters of `turn_enter`, or None if only the general path can enter."""
     context, source = attempt.context, attempt.message.source
     dedupe_key = attempt.message.dedupe_key

@@ -76,7 +76,9 @@ class WriteStep(NamedTuple):
             is_waiting=self.is_waiting,
         )
         statement = "turn_append" if self.cost is None else "turn_append_with_usage"
-        row = append_with(tx, statement, {**params, **(self.cost or {})}, self.entries, now)
+        if self.cost is not None:
+            params |= self.cost
+        row = append_with(tx, statement, params, self.entries, now)
         if row is None:
             raise lease_lost(tx, turn.session_id)
         _, last_seq, _, _, platform, owner = row

@@ -71,6 +71,7 @@ class SqliteDatabase(DatabaseHandle):
             RecordedTransaction(self._writer, writer_statements),
             path,
             self._check_usable,
+            self._check_open,
             self.file.commit_check(self._writer),
         )
         self._writer.set_busy_handler(busy_handler(busy_seconds, self._group.waiting_since))

@@ -69,10 +69,10 @@ class Job:
 class GroupCommit:
     """The queue of writers in front of the one connection that writes.
 
-    `check_usable` raises if the store was closed or the process forked. `mutex` guards the leader
-    and the queue. `shared_thread` is the thread whose calls share one transaction now, or None;
-    `shared_channels` collects the channels that these calls notify. `begun` and `committed` count
-    the jobs whose commit has begun, and has returned.
+    `check_usable` raises if the store was closed or the process forked, `check_open` only if it was
+    closed. `mutex` guards the leader and the queue. `shared_thread` is the thread whose calls share
+    one transaction now, or None; `shared_channels` collects the channels that these calls notify.
+    `begun` and `committed` count the jobs whose commit has begun, and has returned.
     """
 
     def __init__(
@@ -82,13 +82,17 @@ class GroupCommit:
         shared_tx: RecordedTransaction,
         path: str,
         check_usable: Callable[[], None],
+        check_open: Callable[[], None],
         check_file: Callable[[], None],
     ) -> None:
         self._connection = connection
+        # One cursor: a new one for each statement takes longer than a savepoint.
+        self._execute = connection.cursor().execute
         self._tx = tx
         self._shared_tx = shared_tx
         self._path = path
         self._check_usable = check_usable
+        self._check_open = check_open
         self._check_file = check_file
         self.mutex = threading.Lock()
         self.leader: Job | None = None
@@ -108,7 +112,7 @@ class GroupCommit:
         self._check_usable()
         try:
             with self.mutex:
-                self._check_usable()
+                self._check_open()
                 if self.leader is None:
                     self.leader = job
                 else:
@@ -191,19 +195,19 @@ class GroupCommit:
             return  # SQLite has rolled everything back
         self._shared_tx.forget(first)
         try:
-            connection.execute("rollback to calls")
+            self._execute("rollback to calls")
             self._shared_tx.run_again()
             self._set_savepoint()
         except BaseException as problem:
             if connection.in_transaction:  # a part of the calls must not be stored
-                connection.execute("rollback")
+                self._execute("rollback")
             if isinstance(problem, FOREIGN):
                 raise translate_errors(problem, self._path) from problem
             raise
 
     def _set_savepoint(self) -> None:
         """Let the next failed call be undone from here: the record begins anew."""
-        self._connection.execute("savepoint calls")
+        self._execute("savepoint calls")
         self._has_savepoint = True
         self._shared_tx.forget()
 
@@ -246,14 +250,14 @@ class GroupCommit:
             self._check_file()
             first.is_committing = True
             self.begun += len(first.batch)
-            connection.execute("commit")
+            self._execute("commit")
             self.committed += len(first.batch)
         except Exception:
             first.is_committing = False  # before any statement that an interrupt could prevent
             self.begun = self.committed
             # After a full disk or an I/O error SQLite itself has rolled back.
             if connection.in_transaction:
-                connection.execute("rollback")
+                self._execute("rollback")
             raise
 
     def _take_next(self, leader: Job) -> Job | None:
@@ -270,7 +274,7 @@ class GroupCommit:
             return None
 
     def _begin(self) -> None:
-        self._connection.execute("begin immediate")
+        self._execute("begin immediate")
 
     def _run_first(self, job: Job) -> None:
         """Run the leader's own work.
@@ -286,7 +290,7 @@ class GroupCommit:
             job.error = problem
         if job.error is not None:
             if self._connection.in_transaction:
-                self._connection.execute("rollback")
+                self._execute("rollback")
             self._begin()
 
     def _run_followers(self, first: Job) -> None:
@@ -297,16 +301,15 @@ class GroupCommit:
         before it run again, each with a savepoint of its own. The transaction goes on: whoever lets
         go of the file may not get it again.
         """
-        connection = self._connection
         has_savepoints = False
         while len(first.batch) < _BATCH_LIMIT and (job := self._take_next(first)) is not None:
             if len(first.batch) == 2:
-                connection.execute("savepoint followers")
+                self._execute("savepoint followers")
             if has_savepoints:
                 self._run_with_savepoint(job)
             elif not self._run_without_savepoint(job):
                 has_savepoints = True
-                connection.execute("rollback to followers")
+                self._execute("rollback to followers")
                 for follower in first.batch[1:]:
                     follower.result = follower.error = None
                     self._run_with_savepoint(follower)
@@ -330,17 +333,17 @@ class GroupCommit:
     def _run_with_savepoint(self, job: Job) -> None:
         """Run a job; if it fails, undo what it has changed."""
         connection = self._connection
-        connection.execute("savepoint job")
+        self._execute("savepoint job")
         try:
             job.result = job.work(self._tx)
         except Exception as problem:
             if not connection.in_transaction:
                 raise  # SQLite rolled everything back, so every job of the batch has failed
-            connection.execute("rollback to job")
+            self._execute("rollback to job")
             job.error = (
                 translate_errors(problem, self._path) if isinstance(problem, FOREIGN) else problem
             )
-        connection.execute("release job")
+        self._execute("release job")
 
     def _pass_lead(self, leader: Job) -> None:
         with self.mutex:
@@ -362,7 +365,7 @@ class GroupCommit:
         if is_leader:
             is_open = self._connection.in_transaction
             if is_open:
-                self._connection.execute("rollback")
+                self._execute("rollback")
             if is_open or not job.is_committing:
                 self._requeue_followers(job)
             self._pass_lead(job)

@@ -38,19 +38,16 @@ class BoundStatements(dict[str, tuple[str, Callable[[Any], Any]]]):
 
     def __missing__(self, name: str) -> tuple[str, Callable[[Any], Any]]:
         sql = self._sql[name]
-        text, names = statements.replace_names(sql, "?")
+        text, names = statements.replace_names(sql, "?", last=_DB_NOW)
         values_of: Callable[[Any], Any] = _keep
         if ";" in text:
             # Several statements: each takes its own part of the values, which names find.
             text = sql
-        elif len(names) == 1:
-            (only,) = names
-            values_of = lambda params: (params[only],)  # noqa: E731
         elif names:
-            values_of = itemgetter(*names)
+            values_of = _getter_of(names)
         if names and len(text) >= _LONG_TEXT:
             self.long_texts.append(text)
-        self[name] = text, _with_time(values_of) if _DB_NOW in names else values_of
+        self[name] = text, values_of
         return self[name]
 
     def is_atomic(self, steps: Sequence[Step]) -> bool:
@@ -62,9 +59,18 @@ def _keep(params: Any) -> Any:
     return params
 
 
-def _with_time(values_of: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return the function for a statement that needs the time, which is the machine's."""
-    return lambda params: values_of({**params, _DB_NOW: time.time_ns() // 1000})
+def _getter_of(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return the function that takes the values of some names from the parameters.
+
+    The database's time, which is the machine's, is the last one if it is among them.
+    """
+    if names[-1] == _DB_NOW:
+        others_of = _getter_of(names[:-1]) if len(names) > 1 else lambda params: ()
+        return lambda params: (*others_of(params), time.time_ns() // 1000)
+    if len(names) == 1:
+        (only,) = names
+        return lambda params: (params[only],)
+    return itemgetter(*names)
 
 
 class SqliteTransaction:
