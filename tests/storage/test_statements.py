@@ -289,3 +289,12 @@ def test_duplicate_statement_name_is_refused(
     monkeypatch.setattr(statements, "_SQL_FOLDER", str(tmp_path))
     with pytest.raises(ValueError, match="twice"):
         statements.load.__wrapped__("sqlite")  # past the cache
+
+
+def test_one_parameter_can_be_numbered_last() -> None:
+    sql = "select :now, :a where b = :b and c < :now"
+    in_order = ("select ?1, ?2 where b = ?3 and c < ?1", ("now", "a", "b"))
+    now_last = ("select ?3, ?1 where b = ?2 and c < ?3", ("a", "b", "now"))
+    assert statements.replace_names(sql, "?") == in_order
+    assert statements.replace_names(sql, "?", last="now") == now_last
+    assert statements.replace_names(sql, "?", last="absent") == in_order

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import tertulia
 from tertulia import Settings, Store, StoreUnavailable
 from tertulia.storage.base import Transaction
-from tertulia.storage.sqlite.transaction import RecordedTransaction
+from tertulia.storage.sqlite.transaction import BoundStatements, RecordedTransaction
 from tertulia.testing.fixtures import dm
 from tests.storage.sqlite.test_group_commit import (
     Refused,
@@ -200,3 +200,24 @@ def test_full_disk_fails_every_call_of_the_commit(store: Store) -> None:
         run_in_one_commit(store, put("a"), put_much, put("b"))
     assert not any(stored(store, "a", "much", "b"))
     assert run_in_one_commit(store, put("later")) == ["later"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "values"),
+    [
+        ("select :a", (1,)),
+        ("select :a, :b, :a", (1, 2)),
+        ("select :db_now", ("now",)),
+        ("select :db_now, :a", (1, "now")),
+        ("select :a where :db_now < :b", (1, 2, "now")),
+    ],
+)
+def test_values_are_in_the_order_of_their_numbers(
+    sql: str, values: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time_ns", lambda: 5_000_999)
+    text, values_of = BoundStatements({"it": sql})["it"]
+    expected = tuple(5_000 if value == "now" else value for value in values)
+    assert values_of({"a": 1, "b": 2, "unused": 3}) == expected
+    with closing(apsw.Connection(":memory:")) as connection:
+        connection.execute(text, expected)  # refuses another number of values

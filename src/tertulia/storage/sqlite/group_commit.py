@@ -261,6 +261,8 @@ class GroupCommit:
             raise
 
     def _take_next(self, leader: Job) -> Job | None:
+        if not self.waiting:  # whoever comes now leads the next commit
+            return None
         with self.mutex:
             while self.waiting:
                 job = self.waiting[0]
