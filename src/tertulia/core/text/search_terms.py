@@ -30,6 +30,8 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 _ASCII = bytes(range(128))
 # More than all marks that people and models write.
 _REMEMBERED_CHARACTERS = 1024
+# The text is read once more for each different mark.
+_MAX_DIFFERENT_MARKS = 16
 _WORD = re.compile(r"\w")
 _TERM = re.compile(r'"([^"]*)"|(\S+)')
 
@@ -43,6 +45,7 @@ def fold_text(text: str) -> str:
 
 
 def _fold_any(text: str) -> str:
+    """Fold a text of any scripts."""
     valid = _SURROGATES.sub(" ", text)
     unaccented = _ACCENTS.sub("", unicodedata.normalize("NFKD", valid))
     return _UNSPACED.sub(r" \1 ", unicodedata.normalize("NFKC", unaccented).casefold())
@@ -61,7 +64,10 @@ def _fold_marks(text: str) -> str | None:
     if len(others) * 8 > len(text):
         return None
     # In UTF-8 no byte of such a character is one of ASCII, so these bytes are the characters.
-    for char in set(others.decode()):
+    marks = set(others.decode())
+    if len(marks) > _MAX_DIFFERENT_MARKS:
+        return None
+    for char in marks:
         folded = _fold_mark(char)
         if folded is None:
             return None
