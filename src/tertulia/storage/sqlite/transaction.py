@@ -104,6 +104,9 @@ class SqliteTransaction:
         return self._cursor.execute(text, values_of(params)).fetchall()
 
     def many(self, statement: str, rows: Iterable[Params | Row]) -> None:
+        if isinstance(rows, list) and len(rows) == 1:  # most turns store one message at a time
+            self._execute(statement, rows[0])
+            return
         # With a cursor of its own: what yields the rows may run statements itself.
         text, values_of = self._statements[statement]
         self._connection.executemany(text, rows if values_of is _keep else map(values_of, rows))
@@ -148,6 +151,9 @@ class RecordedTransaction(SqliteTransaction):
         return rows
 
     def many(self, statement: str, rows: Iterable[Params | Row]) -> None:
+        if isinstance(rows, list) and len(rows) == 1:
+            self._execute(statement, rows[0])
+            return
         text, values_of = self._statements[statement]
         used: list[Any] = []
         self._record.append((text, used, None))  # first: it may fail after some of the rows
