@@ -106,7 +106,10 @@ class SqliteTransaction:
     def many(self, statement: str, rows: Iterable[Params | Row]) -> None:
         if isinstance(rows, list) and len(rows) == 1:  # most turns store one message at a time
             self._execute(statement, rows[0])
-            return
+        else:
+            self._execute_many(statement, rows)
+
+    def _execute_many(self, statement: str, rows: Iterable[Params | Row]) -> None:
         # With a cursor of its own: what yields the rows may run statements itself.
         text, values_of = self._statements[statement]
         self._connection.executemany(text, rows if values_of is _keep else map(values_of, rows))
@@ -150,10 +153,7 @@ class RecordedTransaction(SqliteTransaction):
             self._record.append((text, values, rows))
         return rows
 
-    def many(self, statement: str, rows: Iterable[Params | Row]) -> None:
-        if isinstance(rows, list) and len(rows) == 1:
-            self._execute(statement, rows[0])
-            return
+    def _execute_many(self, statement: str, rows: Iterable[Params | Row]) -> None:
         text, values_of = self._statements[statement]
         used: list[Any] = []
         self._record.append((text, used, None))  # first: it may fail after some of the rows
