@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -17,9 +18,10 @@ import pytest
 
 from tertulia.core.source import Source
 from tertulia.gateway.settings import GatewaySettings
-from tertulia.http import stream_ticket
+from tertulia.http import stream_ticket, web
 from tertulia.platforms.settings import PlatformSettings
 from tertulia.platforms.web import WebAdapter
+from tertulia.records.queues.outbox import Delivery
 from tertulia.testing import AdapterContract
 from tertulia.testing.adapter_contract import AdapterFixture, SendFailure
 from tests.http.served_gateway import (
@@ -155,10 +157,19 @@ class Page:
         self._opening.__exit__(None, None, None)
 
     def next_message(self) -> dict[str, Any]:
+        self.events_until_message()
+        return self.last_message
+
+    def events_until_message(self) -> list[str]:
+        """Read up to the next message; return the names of the events before it."""
+        names: list[str] = []
         for line in self._lines:
-            if line.startswith("data: ") and "delivery" in line:
-                message: dict[str, Any] = json.loads(line[6:])
-                return message
+            name, _, value = line.partition(": ")
+            if name == "event":
+                names.append(value)
+            elif name == "data" and names[-1] == "message":
+                self.last_message: dict[str, Any] = json.loads(value)
+                return names[:-1]
         raise AssertionError("the stream ended")
 
 
@@ -341,6 +352,29 @@ def test_page_that_received_nothing_gets_what_was_sent_to_the_page_before(tmp_pa
         with server.client("bob") as other, Page(other, last="0") as page:
             say(other, "adios")
             assert page.next_message()["text"].startswith("You said: adios")
+
+
+def test_answer_sent_while_a_page_reads_what_it_missed_is_shown_once(
+    server: ServedGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page opened during a turn: its answer is in the queue of the page and in the outbox."""
+    may_read = threading.Event()
+    find_missed = web._Page._missed
+
+    async def wait_and_find(page: web._Page) -> list[Delivery]:
+        assert await asyncio.to_thread(may_read.wait, PATIENCE)
+        return await find_missed(page)
+
+    monkeypatch.setattr(web._Page, "_missed", wait_and_find)
+    with server.client("ana") as client, Page(client, last="0") as page:
+        say(client, "hola")
+        eventually(lambda: [state for _, state in delivery_states(server)] == ["sent"])
+        may_read.set()
+        assert page.next_message()["text"].startswith("You said: hola")
+        say(client, "/queue")
+        between = page.events_until_message()
+        assert "delta" not in between  # a piece of the first answer, after its whole
+        assert page.last_message["text"].startswith("Nothing is waiting")
 
 
 def test_event_id_of_other_chat_replays_nothing(tmp_path: Path) -> None:

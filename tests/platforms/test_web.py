@@ -45,15 +45,30 @@ def test_update_without_an_open_page_is_dropped() -> None:
     asyncio.run(play())
 
 
-def test_text_from_the_transcript_is_not_delivered_again() -> None:
+def test_replayed_delivery_counts_as_sent_and_comes_once() -> None:
     async def play() -> None:
         page = PageStream()
-        page.mark_received("hello")
-        assert page.put(outgoing("hello"))  # it counts as sent, and the page has it
+        began, delta, ended = (
+            StreamUpdate(kind=kind, turn="1", text="") for kind in ("began", "delta", "ended")
+        )
+        for event in (began, delta, outgoing("hello"), outgoing("other"), ended):
+            assert page.put(event)
+        page.begin_replay({"d-hello", "d-older"})
         assert page.put(outgoing("hello"))
+        assert page.put(outgoing("older"))
         page.end()
-        assert await page.next() == outgoing("hello")
-        assert await page.next() is None
+        assert [await page.next() for _ in range(4)] == [began, outgoing("other"), ended, None]
+
+    asyncio.run(play())
+
+
+def test_replay_of_nothing_drops_no_piece_of_an_answer() -> None:
+    async def play() -> None:
+        page = PageStream()
+        delta = StreamUpdate(kind="delta", turn="1", text="a")
+        assert page.put(delta)
+        page.begin_replay(set())
+        assert await page.next() == delta
 
     asyncio.run(play())
 

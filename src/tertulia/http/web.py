@@ -167,8 +167,9 @@ class _Page:
         """Yield the events that the page missed, then new ones until the stream ends."""
         with self._adapter.open_stream(self._source) as stream:
             yield PING  # tells the client at once that it is connected
-            for delivery in await self._missed():
-                stream.mark_received(delivery.delivery)
+            missed = await self._missed()
+            stream.begin_replay({delivery.delivery for delivery in missed})
+            for delivery in missed:
                 yield _message_event(delivery.delivery, delivery.body["text"])
             while True:
                 # Deliveries wait while no page is open, and a node without this page may have

@@ -8,7 +8,7 @@ id of the last event it has, and gets every delivery after it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from tertulia.core.source import Source
@@ -33,9 +33,19 @@ class PageStream:
         self._received: set[str] = set()
         self._is_ended = False
 
-    def mark_received(self, delivery: str) -> None:
-        """Note that the page was sent a delivery, by its key; it is not sent again."""
-        self._received.add(delivery)
+    def begin_replay(self, deliveries: Collection[str]) -> None:
+        """Note that the page is sent these deliveries now, by their keys; none is sent again.
+
+        What waits for the page and would repeat them is dropped: the deliveries themselves, and
+        pieces of answers, because one of the deliveries may be the whole answer.
+        """
+        self._received.update(deliveries)
+        if not deliveries:
+            return
+        for _ in range(self._waiting.qsize()):
+            event = self._waiting.get_nowait()
+            if not _repeats(event, deliveries):
+                self._waiting.put_nowait(event)
 
     def put(self, event: Outgoing | StreamUpdate) -> bool:
         """Queue an event for the page; return whether the page accepts it."""
@@ -44,7 +54,7 @@ class PageStream:
         if self._is_ended or self._waiting.qsize() >= _MAX_WAITING:
             return False
         if isinstance(event, Outgoing):
-            self.mark_received(event.delivery)
+            self._received.add(event.delivery)
         self._waiting.put_nowait(event)
         return True
 
@@ -57,6 +67,13 @@ class PageStream:
     async def next(self) -> Outgoing | StreamUpdate | None:
         """Wait for the next event and return it; None at the end of the stream."""
         return await self._waiting.get()
+
+
+def _repeats(event: Outgoing | StreamUpdate | None, deliveries: Collection[str]) -> bool:
+    """Return whether an event would show a part of these deliveries a second time."""
+    if isinstance(event, Outgoing):
+        return event.delivery in deliveries
+    return event is not None and event.kind == "delta"
 
 
 # The arguments and results of tools are not for everybody who opens a page.
