@@ -110,9 +110,11 @@ class SqliteTransaction:
             self._execute_many(statement, rows)
 
     def _execute_many(self, statement: str, rows: Iterable[Params | Row]) -> None:
-        # With a cursor of its own: what yields the rows may run statements itself.
         text, values_of = self._statements[statement]
-        self._connection.executemany(text, rows if values_of is _keep else map(values_of, rows))
+        values = rows if values_of is _keep else map(values_of, rows)
+        # What yields rows may run statements itself, so only a list needs no cursor of its own.
+        runner = self._cursor if isinstance(rows, list) else self._connection
+        runner.executemany(text, values)
 
     def together(self, steps: Sequence[Step]) -> list[list[Row]]:
         return [self._execute(*step) for step in steps]
