@@ -62,28 +62,44 @@ def _with_checks(method: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         by_position, by_name = read_hints()
         for hint, value in zip(by_position, args, strict=False):
-            if type(value) not in hint.types and not hint.accepts(value):
-                hint.refuse(value)
+            if type(value) not in hint.types:
+                hint.check(value)
         for name, value in kwargs.items():
             named = by_name.get(name)
-            if named is None or type(value) in named.types:
-                continue
-            if not named.accepts(value):
-                named.refuse(value)
+            if named is not None and type(value) not in named.types:
+                named.check(value)
         return method(self, *args, **kwargs)
 
     return call
 
 
 class _Hint:
-    """The type hint of one argument; it is read when the argument is first given."""
+    """The type hint of one argument; it is read when the argument is first given.
+
+    `types` are types of which every value fits: nearly all arguments need no other check.
+    """
+
+    __slots__ = ("_accepts", "_hint", "_method", "name", "types")
 
     def __init__(self, method: Callable[..., Any], name: str) -> None:
         self._method = method
+        self._hint: Any = None
+        self._accepts: _Accepts | None = None  # None: the hint was not read yet
         self.name = name
+        self.types: frozenset[type] = frozenset()
 
-    @functools.cached_property
-    def _hint(self) -> Any:
+    def check(self, value: object) -> None:
+        """Raise `ConfigError` if a value does not fit."""
+        if self._accepts is None:
+            self._hint = self._read_hint()
+            self.types = frozenset(
+                kind for option in _options(self._hint) for kind in _whole_types(option)
+            )
+            self._accepts = _acceptor(self._hint)
+        if type(value) not in self.types and not self._accepts(value):
+            self._refuse(value)
+
+    def _read_hint(self) -> Any:
         annotations = self._method.__annotations__
         if self.name not in annotations:
             return Any
@@ -91,17 +107,7 @@ class _Hint:
         names = inspect.unwrap(self._method).__globals__
         return get_type_hints(alone, names)[self.name]
 
-    @functools.cached_property
-    def accepts(self) -> _Accepts:
-        """The function that says whether a value fits."""
-        return _acceptor(self._hint)
-
-    @functools.cached_property
-    def types(self) -> frozenset[type]:
-        """Types of which every value fits: nearly all arguments need no other check."""
-        return frozenset(kind for option in _options(self._hint) for kind in _whole_types(option))
-
-    def refuse(self, value: object) -> NoReturn:
+    def _refuse(self, value: object) -> NoReturn:
         """Raise the `ConfigError` for a value that does not fit."""
         if self._hint is Source:
             validate.source(value)
