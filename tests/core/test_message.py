@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -39,13 +40,14 @@ def test_value_that_is_not_json_is_refused(value: object) -> None:
         to_json(value)
 
 
-def test_deep_nesting_is_refused() -> None:
+@pytest.mark.parametrize("wrap", [lambda value: [value], lambda value: {"a": value}])
+def test_deep_nesting_is_refused(wrap: Callable[[Any], Any]) -> None:
     value: Any = "leaf"
     for _ in range(message.MAX_NESTING):
-        value = [value]
+        value = wrap(value)
     assert from_json(to_json(value)) == value
     with pytest.raises(IllegalMove, match="nested"):
-        to_json([value])
+        to_json(wrap(value))
 
 
 @pytest.mark.parametrize("value", [{}, {"role": ""}, {"role": 3}, "text", None])

@@ -110,7 +110,7 @@ def describe_call(call: ToolCall) -> str:
     return log_line(f"{call.name}({', '.join(values)})", _CALL_LENGTH)
 
 
-class Blob(msgspec.Struct, frozen=True):
+class Blob(msgspec.Struct, frozen=True, gc=False):
     """A large text, compressed, under the hash of its uncompressed bytes.
 
     `data` is None for a file that is stored already and only linked.
@@ -121,7 +121,7 @@ class Blob(msgspec.Struct, frozen=True):
     data: bytes | None
 
 
-class Draft(msgspec.Struct, frozen=True):
+class Draft(msgspec.Struct, frozen=True, gc=False):
     """A message in its stored form; `away` lists the paths of the texts that are in `blobs`."""
 
     role: str
@@ -176,9 +176,14 @@ def to_json(value: object) -> str:
     Raise `IllegalMove` if the value cannot be written as JSON or is nested too deeply.
     """
     try:
-        text = _encode_json(value)
-        if text.count("[") + text.count("{") > MAX_NESTING:
-            _check_nesting(from_json(text))
+        try:
+            text = _encode(value).decode()
+        except UnicodeEncodeError:
+            # An unpaired surrogate is not valid text, yet platforms deliver it; escaped, it stays.
+            text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), default=_to_builtins)
+        # Few messages contain a list or a second object; to look takes less time than to count.
+        if "[" in text or text.find("{", 1) > 0:
+            _check_nesting(text)
     except (TypeError, ValueError, RecursionError) as problem:
         raise IllegalMove(
             f"This cannot be stored as JSON: {problem}.",
@@ -240,21 +245,16 @@ def _large_texts(holder: Any, path: Path) -> Iterator[tuple[Any, Path, str]]:
             yield from _large_texts(value, (*path, step))
 
 
-def _encode_json(value: object) -> str:
-    try:
-        return _encode(value).decode()
-    except UnicodeEncodeError:
-        # An unpaired surrogate is not valid text, yet platforms deliver it. Escaped, it survives.
-        return json.dumps(value, ensure_ascii=True, separators=(",", ":"), default=_to_builtins)
-
-
 def _to_builtins(value: object) -> object:
     """Convert a value that `json` does not support, as the other encoder would."""
     return msgspec.to_builtins(value, str_keys=True)
 
 
-def _check_nesting(value: object) -> None:
-    level = [value]
+def _check_nesting(text: str) -> None:
+    """Raise ValueError if lists and dicts are nested too deeply in a JSON text."""
+    if text.count("[") + text.count("{") <= MAX_NESTING:
+        return
+    level = [from_json(text)]
     for _ in range(MAX_NESTING + 1):
         level = [
             part

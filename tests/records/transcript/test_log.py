@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from tertulia import NotFound, Session, Store
 from tertulia.core.message import DELIVERY, draft
@@ -45,7 +46,11 @@ def test_only_user_messages_count_as_activity(store: Store, session: Session) ->
 
 
 def test_a_message_may_have_its_own_time_kind_and_turn(store: Store, session: Session) -> None:
-    entries = [USER._replace(at=1), ASSISTANT._replace(kind=DELIVERY), ASSISTANT._replace(turn=7)]
+    entries = [
+        structs.replace(USER, at=1),
+        structs.replace(ASSISTANT, kind=DELIVERY),
+        structs.replace(ASSISTANT, turn=7),
+    ]
     store.context.db.write(lambda tx: append_messages(tx, session.id, entries, 9))
     rows = store.transcript(session.id).entries()
     assert [(row.kind, row.at.microsecond, row.turn) for row in rows] == [
@@ -56,7 +61,7 @@ def test_a_message_may_have_its_own_time_kind_and_turn(store: Store, session: Se
 
 
 def test_user_message_inside_a_turn_begins_none(store: Store, session: Session) -> None:
-    entries = [USER, USER._replace(is_inside_turn=True), USER]
+    entries = [USER, structs.replace(USER, is_inside_turn=True), USER]
     store.context.db.write(lambda tx: append_messages(tx, session.id, entries, 1))
     assert [row.turn for row in log_of(store, session)] == [1, 1, 2]
 
@@ -86,7 +91,10 @@ def test_unknown_session_is_not_found(store: Store) -> None:
 
 def test_added_messages_change_only_the_log(store: Store, session: Session) -> None:
     ref = store.context.db.read(lambda tx: session_rows.require(tx, session.id).ref)
-    entries = [USER._replace(turn=7, author='{"id":"1"}'), ASSISTANT._replace(turn=7)]
+    entries = [
+        structs.replace(USER, turn=7, author='{"id":"1"}'),
+        structs.replace(ASSISTANT, turn=7),
+    ]
     assert store.context.db.write(lambda tx: add_messages(tx, ref, entries, 1)) == 2
     assert [(row.seq, row.turn) for row in log_of(store, session)] == [(1, 7), (2, 7)]
     after = store.sessions.require(session.id)

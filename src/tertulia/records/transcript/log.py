@@ -9,14 +9,16 @@ search index are noted for the indexer.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from tertulia.core.message import USER, Blob, Draft
 from tertulia.records import session_rows, usage_rows
 from tertulia.storage.base import Row, Transaction
 
 
-class Entry(NamedTuple):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """A message to append, and the other columns of its row."""
 
     draft: Draft
@@ -111,15 +113,15 @@ def _insert(
     turn -= new_turns
     rows = []
     for entry in entries:
-        item, kind, number, at, author, is_inside_turn = entry
+        item = entry.draft
         position += 1
-        if item.role == USER and not is_inside_turn:
+        if item.role == USER and not entry.is_inside_turn:
             turn += 1
-        if number is None:
-            number = turn
-        if at is None:
-            at = now
-        rows.append((position, number, item.role, kind, author, at, item.body, item.away))
+        number = turn if entry.turn is None else entry.turn
+        at = now if entry.at is None else entry.at
+        rows.append(
+            (position, number, item.role, entry.kind, entry.author, at, item.body, item.away)
+        )
         if item.blobs:
             _insert_blobs(tx, position, item.blobs)
     tx.many("message_insert", rows)

@@ -8,6 +8,8 @@ from datetime import tzinfo
 from functools import lru_cache
 from typing import Any, Final
 
+from msgspec import structs
+
 from tertulia.core import validate
 from tertulia.core.arguments import checks_arguments
 from tertulia.core.history.account import CUT, SUMMED_UP, account_for
@@ -318,7 +320,7 @@ class Transcript:
             current = session_rows.current_view(tx, self.session_id)
             log = revisions.locate(current, seq)
             turn = read_turn_number(tx, log, seq)
-            last = add_messages(tx, current.ref, [entry._replace(turn=turn)], now)
+            last = add_messages(tx, current.ref, [structs.replace(entry, turn=turn)], now)
             spans = [
                 *current.view.before(log, seq, current.last_seq),
                 Span(current.ref, last, last),
