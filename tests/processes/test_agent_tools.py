@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,13 @@ from tertulia.processes.agent_tools import ACTIONS, PROCESS, TERMINAL, tools_for
 from tertulia.processes.registry import ProcessRegistry, ProcessStatus
 from tertulia.processes.settings import ProcessSettings
 from tertulia.records.people import Role
+from tertulia.records.processes import Process
 from tests.gateway.running_gateway import TERMINAL_ALLOWED, App, Scripted
 from tests.processes.process_fixtures import (
     ANA,
     BEN,
     SETTINGS,
+    TIMEOUT_SECONDS,
     Conversation,
     wait_until,
     wait_until_async,
@@ -86,6 +89,36 @@ class TestTerminal:
             )
             [process] = conversation.store.processes.find()
             call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            return process.pid
+
+        pid = asyncio.run(run())
+        wait_until(lambda: supervisor.mark(pid) == "", "it is ended")
+        assert conversation.store.processes.find() == []
+
+    def test_turn_stopped_while_a_program_starts_ends_the_program(
+        self, conversation: Conversation, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        spawn = conversation.registry.spawn
+        started, may_return = threading.Event(), threading.Event()
+
+        def spawn_slowly(command: str, **options: Any) -> Process:
+            process = spawn(command, **options)
+            started.set()
+            assert may_return.wait(TIMEOUT_SECONDS)
+            return process
+
+        monkeypatch.setattr(conversation.registry, "spawn", spawn_slowly)
+        [terminal, _] = tools_for(conversation.registry, ANA, conversation.key, "owner")
+
+        async def run() -> int:
+            call = asyncio.ensure_future(terminal.call({"command": "sleep 600"}))
+            await wait_until_async(started.is_set, "it runs")
+            [process] = conversation.store.processes.find()
+            call.cancel()
+            await asyncio.sleep(0)
+            may_return.set()
             with pytest.raises(asyncio.CancelledError):
                 await call
             return process.pid

@@ -6,6 +6,7 @@ They belong to one conversation: an agent reaches only the programs of that conv
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -132,16 +133,24 @@ class _ProcessTools:
     async def terminal(self, arguments: dict[str, Any]) -> str:
         """Run a command; return its id in the background, its output in the foreground."""
         is_background = arguments.get("background", False)
-        process = await asyncio.to_thread(
-            self._registry.spawn,
-            arguments["command"],
-            key=self._key,
-            origin=self._origin,
-            cwd=arguments.get("workdir"),
-            pty=arguments.get("pty", False),
-            check_interval=arguments.get("check_interval"),
-            is_awaited=not is_background,
+        spawning = asyncio.ensure_future(
+            asyncio.to_thread(
+                self._registry.spawn,
+                arguments["command"],
+                key=self._key,
+                origin=self._origin,
+                cwd=arguments.get("workdir"),
+                pty=arguments.get("pty", False),
+                check_interval=arguments.get("check_interval"),
+                is_awaited=not is_background,
+            )
         )
+        try:
+            process = await asyncio.shield(spawning)
+        except asyncio.CancelledError:
+            if not is_background:
+                await asyncio.shield(asyncio.ensure_future(self._remove_started(spawning)))
+            raise
         if is_background:
             return f"Started as {process.id}. Its end will be reported here."
         return await self._wait_in_foreground(
@@ -166,6 +175,12 @@ class _ProcessTools:
         notes = [note, timeout_note] if is_late else [status.note]
         text = " ".join(filter(None, [*notes, removal_error]))
         return _format_status(status._replace(note=text))
+
+    async def _remove_started(self, spawning: Awaitable[Process]) -> None:
+        """Remove a program whose caller is gone, as soon as it has started."""
+        with contextlib.suppress(Error):  # it could not be started
+            process = await spawning
+            await asyncio.to_thread(self._remove, process.id)
 
     def _remove(self, process_id: str) -> str:
         """Remove a program; return the error as text, so that its output is not lost with it."""
