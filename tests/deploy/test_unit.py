@@ -76,6 +76,14 @@ def test_documentation_names_both_files() -> None:
     assert "deploy/Containerfile" in page
 
 
+def test_documented_container_gets_every_variable_of_its_configuration() -> None:
+    section = (ROOT / "docs/deployment.md").read_text("utf-8").partition("\n## Container\n")[2]
+    section = section.partition("\n## ")[0]
+    variables = re.findall(r'_env = "(\w+)"', section)
+    assert variables
+    assert {*variables} <= {*re.findall(r" -e (\w+)", section)}
+
+
 def test_unit_waits_for_the_drain() -> None:
     match = re.search(r"^TimeoutStopSec=(\d+)$", UNIT.read_text("utf-8"), re.MULTILINE)
     assert match is not None
