@@ -147,6 +147,19 @@ def test_tables_have_no_empty_cells() -> None:
         assert not empty, f"{page.name}\n" + "\n".join(empty)
 
 
+def test_every_row_belongs_to_a_table_with_a_head() -> None:
+    """A row after an empty line is shown as text with bars."""
+    for page in (*DOCS.glob("*.md"), ROOT / "README.md"):
+        lines = ["", *prose(page.read_text("utf-8")).splitlines(), ""]
+        starts = [
+            (line, after)
+            for before, line, after in zip(lines, lines[1:], lines[2:], strict=False)
+            if line.startswith("|") and not before.startswith("|")
+        ]
+        loose = [line for line, after in starts if not re.match(r"\| ?:?--", after)]
+        assert not loose, f"{page.name}\n" + "\n".join(loose)
+
+
 def test_every_page_begins_with_an_example() -> None:
     """It stands before the second heading; a tutorial begins with its first step."""
     for page in DOCS.glob("*.md"):
