@@ -107,8 +107,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     `system` is the context prompt, `text` the message of the user (it is also the last message of
     `history`). `stop` is set when the user sends /stop or the turn is interrupted. `steer` returns
-    the messages that the user has sent since the run began. Without `streams` nobody sees
-    deltas and thoughts: an agent may leave them out.
+    the messages that the user has sent since the run began. If `streams` is false, deltas and
+    thoughts are shown to nobody, and an agent may leave them out.
     """
 
     text: str
@@ -154,7 +154,7 @@ class Step(msgspec.Struct, frozen=True, tag_field="type", tag="step"):
 class ToolResult(msgspec.Struct, frozen=True, tag_field="type", tag="tool_result"):
     """The result of one call of the last step.
 
-    `whole` is its whole text, if the content is shortened; it is stored beside it, for people.
+    `whole` is the whole text, if the content was shortened; it is stored too, for people only.
     """
 
     call_id: str
@@ -171,7 +171,7 @@ class ModelUsage(msgspec.Struct, frozen=True, tag_field="type", tag="spent"):
 class Note(msgspec.Struct, frozen=True, tag_field="type", tag="note"):
     """A plain message to the user that is not part of the conversation.
 
-    `once` names what it says: under one name the user is told once in a session.
+    `once` is a name for the message: notes with the same name are shown once in a session.
     """
 
     text: str

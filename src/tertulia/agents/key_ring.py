@@ -1,7 +1,7 @@
-"""Several API keys of one server: a session keeps to one, and goes on with the next if it fails.
+"""Several API keys of one server: a session uses one key, and changes to the next if it is refused.
 
-Prompt caches of providers belong to a key's account, so a session does not change its key without
-need. A key that was refused rests for a while, and is tried again: limits end, bills are paid.
+A provider's prompt cache belongs to the account of a key, so a session does not change its key
+without need. A refused key is paused and tried again later: a limit may have ended by then.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class KeyRing:
         return KeyChoice(self, sorted(order, key=self._is_resting))
 
     def rest(self, key: str) -> None:
-        """Let a key rest that was refused."""
+        """Pause a key that was refused."""
         self._failures[key] += 1
         self._rests_until[key] = self._now() + _REST.delay(self._failures[key], 0.0)
 
     def restore(self, key: str) -> None:
-        """Use a key again without a rest."""
+        """End the pause of a key."""
         self._failures[key], self._rests_until[key] = 0, 0.0
 
     def _is_resting(self, key: str) -> bool:
@@ -65,7 +65,7 @@ class KeyChoice:
             self._ring.restore(self._keys[0])
 
     def replace_after(self, problem: AgentError) -> bool:
-        """Go on with the next key if this one was refused; return whether there is another."""
+        """Change to the next key if this one was refused; return whether there is one."""
         if len(self._keys) < 2 or problem.status not in REFUSED_STATUSES:
             return False
         self._ring.rest(self._keys.pop(0))

@@ -123,11 +123,11 @@ class Sessions:
         return self.sync.is_shared(source)
 
     async def get(self, session_id: str) -> Session | None:
-        """Return that session, or None."""
+        """Return the session with this id, or None."""
         return await self.executor.run(self.sync.get, session_id)
 
     async def require(self, session_id: str) -> Session:
-        """Return that session; raise `NotFound` if there is none."""
+        """Return the session with this id; raise `NotFound` if there is none."""
         return await self.executor.run(self.sync.require, session_id)
 
     async def get_many(self, session_ids: Sequence[str]) -> list[Session]:
@@ -135,7 +135,7 @@ class Sessions:
         return await self.executor.run(self.sync.get_many, session_ids)
 
     async def last_words(self, session_ids: Sequence[str]) -> dict[str, LastWords]:
-        """Return the last words of sessions by id, without those in which nothing was said."""
+        """Return the beginning of the newest text of each session by id, if it has one."""
         return await self.executor.run(self.sync.last_words, session_ids)
 
     async def current(self, key: str) -> Session | None:
@@ -164,7 +164,7 @@ class Sessions:
         revision: int | None = None,
         by: str | None = None,
     ) -> Session:
-        """Begin a new current session with the same past, up to and including message `at`.
+        """Begin a new current session with the same messages, up to and including number `at`.
 
         No message is copied: the fork shows the messages of the session it came from, as they are
         now or as revision `revision` showed them. `by` is who asked for it. Raise `NotFound` if
@@ -173,14 +173,14 @@ class Sessions:
         return await self.executor.run(self.sync.fork, session_id, at, revision=revision, by=by)
 
     async def end(self, session_id: str, reason: str, *, by: str | None = None) -> Session:
-        """End a session and return it; one that has ended stays as it is. Raise `NotFound`.
+        """End a session and return it; a session that has ended is not changed. Raise `NotFound`.
 
         `by` is who ends it, for the events of the session.
         """
         return await self.executor.run(self.sync.end, session_id, reason, by=by)
 
     async def expire(self, session_id: str) -> Session | None:
-        """End a session if its policy would now, and return it.
+        """End a session and return it, if its policy ends it now.
 
         Return None if not: a user wrote, a turn or a process runs in it, or it has ended.
         """
@@ -290,7 +290,7 @@ class Sessions:
     async def record_request(
         self, session_id: str, kind: TurnRequest, *, by: str | None = None
     ) -> None:
-        """Record that somebody asked to stop the newest turn, or to have it answered again.
+        """Record that somebody asked to stop the newest turn, or to answer it again.
 
         Raise `NotFound` if there is no such session.
         """
@@ -352,7 +352,7 @@ class Transcript:
         revision: int | None = None,
         limit: int = 60,
     ) -> TranscriptWindow:
-        """Return some of the visible messages, and how many stand before and after them.
+        """Return some of the visible messages, and how many precede and follow them.
 
         These are the newest, or those `before` or `after` a sequence number, or those `around` it,
         with it. With `revision` they are those that this revision shows. Raise `NotFound` if there
@@ -773,10 +773,10 @@ class Inbox:
     ) -> list[InboxItem]:
         """Claim the oldest waiting message of each conversation that has no claimed one.
 
-        Claims go round the people, so that nobody waits for all messages of another. `running` are
-        the turns that run already, by `claim_person`; nobody gets more than `per_person` of them.
-        Renew a claim that takes longer than the lease, or another worker gets the message. The name
-        of the `worker` is stored for people to look at.
+        Claims alternate between people (round robin), so that nobody waits for all messages of
+        another person. `running` counts the turns in progress by `claim_person`; nobody gets more
+        than `per_person` turns at once. Renew a claim before its lease ends, or another worker gets
+        the message. The name of the `worker` is stored only to be shown.
         """
         return await self.executor.run_batched(
             self.sync.claim,
@@ -1407,7 +1407,7 @@ class Listeners:
         await self.executor.run(self.sync.renew, lease, lease_seconds=lease_seconds)
 
     async def advance(self, lease: ListenerLease, cursor: str) -> None:
-        """Store where listening goes on; raise `LeaseLost` if another node listens now.
+        """Store the cursor to continue from; raise `LeaseLost` if another node listens now.
 
         Everything that the platform sent before this cursor must be stored already.
         """
@@ -1479,20 +1479,20 @@ class MediaFiles:
 
 
 class ChatChains:
-    """The answers of a store by what was said up to them."""
+    """The answers of a store, found by a hash of all messages up to them."""
 
     def __init__(self, record: sync_chat_chains.ChatChains, executor: ThreadExecutor) -> None:
         self.sync = record
         self.executor = executor
 
     async def put(self, digest: str, session_id: str, seq: int) -> None:
-        """Store where a conversation stands; nothing happens if the session is gone."""
+        """Store the hash of a conversation after an answer; do nothing if the session is gone."""
         await self.executor.run(self.sync.put, digest, session_id, seq)
 
     async def find(self, digest: str, *, key: str | None = None) -> ChainMatch | None:
-        """Return the answer to go on from, or None; with `key` only in that conversation.
+        """Return the answer to continue, or None; with `key` only in that conversation.
 
-        One that ends its session comes first, then the newest.
+        An answer that is the last message of its session comes first, then the newest answer.
         """
         return await self.executor.run(self.sync.find, digest, key=key)
 
@@ -1601,18 +1601,18 @@ class Approvals:
         return await self.executor.run(self.sync.decline, session_id, reason)
 
     async def expire(self, limit: int = 100) -> int:
-        """Decline the turns whose calls nobody answered in time, and tell; return how many."""
+        """Decline turns whose calls nobody answered in time, notify the chats; return how many."""
         return await self.executor.run(self.sync.expire, limit)
 
     async def grants(self, person: str, *, session_id: str | None = None) -> list[Grant]:
-        """Return what was approved for longer for a person, in a session or everywhere.
+        """Return a person's approvals that stay in force, for a session or for all sessions.
 
-        Without a session, return what was approved in any.
+        Without a session, return those of every session.
         """
         return await self.executor.run(self.sync.grants, person, session_id=session_id)
 
     async def revoke(self, grant_id: int, *, person: str | None = None) -> None:
-        """Take back a longer approval, of that person if one is named.
+        """Take back an approval that stays in force; with `person`, only if it is theirs.
 
         Raise `NotFound` if there is no such approval.
         """
@@ -1627,7 +1627,7 @@ class QueueReview:
         self.executor = executor
 
     async def overview(self, *, limit: int = 1000) -> QueueOverview:
-        """Return counts and groups of what is unknown, dead, waiting or in progress."""
+        """Return counts and groups of entries that are unknown, dead, waiting or in progress."""
         return await self.executor.run(self.sync.overview, limit=limit)
 
     async def count_problems(self, *, limit: int = 1000) -> ProblemCounts:
@@ -1675,11 +1675,11 @@ class QueueReview:
         )
 
     async def open_deliveries(self, *, limit: int = 50) -> list[Delivery]:
-        """Return what is unknown, dead, waiting or being sent: the newest `limit` of each."""
+        """Return the newest `limit` deliveries of each state: unknown, dead, waiting or sending."""
         return await self.executor.run(self.sync.open_deliveries, limit=limit)
 
     async def open_messages(self, *, limit: int = 50) -> list[InboxItem]:
-        """Return what is dead, waiting or being answered: the newest `limit` of each."""
+        """Return the newest `limit` messages of each state: dead, waiting, being answered."""
         return await self.executor.run(self.sync.open_messages, limit=limit)
 
     async def require_delivery(self, number: int) -> Delivery:
@@ -1811,10 +1811,11 @@ class McpPins:
         return await self.executor.run(self.sync.get, server)
 
     async def note_offered(self, server: str, definitions: Definitions) -> bool:
-        """Store how a server defines its tools; return whether that is news for the owner.
+        """Store a server's tool definitions; return whether the owner must be told of a change.
 
-        The first definitions are accepted: the owner has added the server. Later ones are stored
-        beside them, and are news if they differ both from the accepted and from those seen before.
+        The first definitions are accepted, because the owner added the server. Later ones are
+        stored as offered. The owner must be told if they differ from the accepted definitions and
+        from those offered before.
         """
         return await self.executor.run(self.sync.note_offered, server, definitions)
 
@@ -1864,11 +1865,11 @@ class AgentChoices:
         await self.executor.run(self.sync.choose, source, agent, by=by)
 
     async def of_session(self, session_id: str) -> SessionAgent:
-        """Return the model and the prompt that a session has of its own."""
+        """Return the model that was chosen for a session, and its stored prompt."""
         return await self.executor.run(self.sync.of_session, session_id)
 
     async def set_model(self, session_id: str, model: str | None, *, by: str | None = None) -> None:
-        """Let a model answer in a session from now on, None: that of its agent.
+        """Set the model of a session from now on; None sets the default model of its agent.
 
         `by` is who asked for it. Raise `NotFound` if there is no such session.
         """

@@ -1,4 +1,4 @@
-"""Retention: how long a store keeps what nobody needs any more."""
+"""Retention: how long a store keeps sessions, files and completed queue entries."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Access control: decide who may write. An unknown person gets a pairing code and nothing else.
 
-A role is decided anew at every use: for each message, each command, the tools of each turn, and
-each run of a schedule. On the platforms of tokens it comes from the configuration, so that a token
-that is removed or changed there has lost its old role everywhere.
+The role of a person is checked at every use: for each message, each command, the tools of each
+turn, and each run of a schedule. On platforms whose users have tokens, the role comes from the
+configuration, so that a token that is removed or changed there loses its old role everywhere.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class DeliveryWorker(Worker[Delivery]):
         }
 
     async def drain(self, seconds: float) -> int:
-        """Send what is due now and nothing that is due later; cancel sends after `seconds`.
+        """Send the deliveries that are due now, none that are due later; cancel after `seconds`.
 
         Return how many sends were cancelled.
         """
@@ -153,9 +153,9 @@ class DeliveryWorker(Worker[Delivery]):
         await self._settle(delivery, problem, message_id)
 
     async def _close_buttons(self, delivery: Delivery) -> None:
-        """Take the buttons of a question away; what is not possible for good does no harm.
+        """Remove the buttons of a question; ignore it if that is permanently impossible.
 
-        A press is answered anyhow, with what became of the question.
+        A later press is still answered, with the outcome of the question.
         """
         question = await self._outbox.get(delivery.body[CLOSES])
         if question is None or question.message_id is None:
@@ -271,7 +271,7 @@ class SentDeliveries:
         await stored
 
     async def _settle_waiting(self) -> None:
-        """Settle what waits, and what comes meanwhile, until nothing is left."""
+        """Settle the waiting results, and those that are added meanwhile, until none is left."""
         try:
             while self._waiting:
                 batch = self._waiting[:_MAX_SETTLED]

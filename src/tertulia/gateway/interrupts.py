@@ -1,9 +1,9 @@
 """Messages that people write while a turn of their conversation is in progress.
 
-They wait in the inbox. By the setting `meanwhile` such a message stays there (`queue`), ends the
-turn (`interrupt`) or is taken into it (`steer`); `/stop` ends the turn in any case. A message that
-this node accepted is noticed at once. Messages that other nodes accepted are found by polling the
-database, with one query for all turns of this node.
+They wait in the inbox. The setting `meanwhile` decides whether such a message stays there
+(`queue`), ends the turn (`interrupt`) or becomes part of it (`steer`); `/stop` always ends the
+turn. A message that this node accepted is noticed at once. Messages that other nodes accepted are
+found by polling the database, with one query for all turns of this node.
 """
 
 from __future__ import annotations

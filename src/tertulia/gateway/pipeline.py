@@ -1,12 +1,12 @@
-"""The way of a message through the gateway, from top to bottom. Read this module first.
+"""The path of a message through the gateway, step by step. Read this module first.
 
     listen → receive → admit → enqueue    then the adapter tells the platform "received"
     claim → answer → turn → agent         one turn at a time for each conversation, in order
     deliver                               one message at a time for each chat, in order
 
 `start` starts the loops: `listen` once for each adapter, `claim_messages`, `claim_schedule_runs`
-and `deliver`. Nothing else calls the stations, except that `Responder` (`request_reply.py`) runs
-turns for callers who wait for the answer.
+and `deliver`. No other code calls these steps, except `Responder` (`request_reply.py`), which runs
+turns for callers that wait for the answer.
 
 A message is committed to the database before the platform is told that it was received. From then
 on any node can continue it: inbox items and deliveries are claimed for a limited time, and a claim
@@ -100,7 +100,7 @@ class PipelineTasks(NamedTuple):
 
 
 class EntryReads:
-    """What a turn needs beside its session; each field is set when the turn has begun."""
+    """Data that a turn reads in addition to its session; the fields are set when it has begun."""
 
     role: Role = "guest"
     memories: Sequence[Memory] = ()
@@ -183,7 +183,7 @@ class Pipeline:
         await listener.run()
 
     async def _serve_terminal(self) -> None:
-        """Let this node alone answer what is typed in its terminal."""
+        """Let only this node answer the messages that are typed in its terminal."""
         try:
             await self.store.nodes.serve_terminal(self.node, version=__version__)
         except Error as problem:
@@ -232,7 +232,7 @@ class Pipeline:
             log.warning("delivery %s failed after it was sent: %s", delivery.id, outcome.problem)
 
     async def _receive_press(self, press: Pressed) -> None:
-        """Accept the command that a button stands for, as if who pressed it had typed it."""
+        """Accept the command of a button as if the person who pressed it had typed the command."""
         text = command_of(press.value)
         if text is None:
             log.warning("a press in %s was not understood and is skipped", press.source.platform)
@@ -533,7 +533,7 @@ class Pipeline:
         return texts[-1] if texts else ""
 
     def _read_on_entry(self, reads: EntryReads, source: Source, session: Session) -> None:
-        """Read what the turn needs beside its session, in the thread that has entered it."""
+        """Read the other data that a turn needs, in the thread that has entered the turn."""
         reads.role = self._tool_role(source)
         if shows_memories(self.settings, session):
             reads.memories = self.store.sync.memories.shown(session.id)

@@ -59,10 +59,10 @@ class Worker(Generic[C]):
         self._has_more = False
 
     async def claim_and_start(self) -> None:
-        """Wait for room and for an item, claim what is due, and start a task for each item.
+        """Wait for a free slot and a due item, claim due items, and start a task for each.
 
-        Return after a second at the latest if nothing is due. Tasks that were started go on when
-        the caller is cancelled, until `drain`.
+        Return after a second at the latest if nothing is due. If the caller is cancelled, the
+        started tasks continue, until `drain`.
         """
         self._has_room.clear()
         if not self._has_capacity():

@@ -191,15 +191,15 @@ class StreamUpdate(msgspec.Struct, frozen=True, kw_only=True):
     delta    a piece of the answer; not for adapters with `draft_seconds`
     draft    the whole answer so far; only for adapters with `draft_seconds`
     thought  a piece of the reasoning; only for adapters with `shows_thoughts`
-    notice   a message of the gateway that stands before the answer; it is delivered too
+    notice   a message of the gateway before the answer; it is also delivered
     tool     a tool is called; `text` is its name
     result   the tool has ended; `text` is its call in one line, `detail` its result. It may be seen
              by the owner only
     ended    the turn ended
 
-    `turn` names the turn, also after a restart; `message_id` is that of the message it answers.
-    `is_retry`: a process may have died in this turn; then "began" returns the id of the draft that
-    it has left, if there is one.
+    `turn` identifies the turn, also after a restart; `message_id` is the id of the message that it
+    answers. `is_retry`: an earlier process may have died in this turn; then "began" returns the id
+    of the draft that it left, if there is one.
     """
 
     kind: Literal[
@@ -216,7 +216,7 @@ class AdapterState(msgspec.Struct, frozen=True, kw_only=True):
     """The connection of an adapter.
 
     listening   updates can arrive now
-    since       when `listening` became what it is
+    since       when `listening` last changed
     heard_at    the last sign of life of the platform
     problem     why it does not listen, for people; without secrets
     """

@@ -1,9 +1,9 @@
 """The agent of a chat, the model of a session, and the prompt that the session began with.
 
-`/agent` chooses for a chat, `/model` for a session. Routes of the configuration decide where nobody
-has chosen. The text of an agent's prompt files is stored with the first turn of a session, so that
-the beginning of its prompt stays the same when a file changes. A source names its agent: see
-decision 0036.
+`/agent` chooses the agent of a chat, `/model` the model of a session. If nobody has chosen an
+agent, the routes of the configuration select it. The text of an agent's prompt files is stored with
+the first turn of a session, so that the beginning of its prompt stays the same when a file changes.
+A source names its agent: see decision 0036.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ class AgentChoices:
         self._db.write(lambda tx: tx.run("agent_choice_put", params))
 
     def of_session(self, session_id: str) -> SessionAgent:
-        """Return the model and the prompt that a session has of its own."""
+        """Return the model that was chosen for a session, and its stored prompt."""
         row = self._db.read(lambda tx: tx.one("session_agent_get", {"id": session_id}))
         return SessionAgent() if row is None else SessionAgent(*row)
 
     def set_model(self, session_id: str, model: str | None, *, by: str | None = None) -> None:
-        """Let a model answer in a session from now on, None: that of its agent.
+        """Set the model of a session from now on; None sets the default model of its agent.
 
         `by` is who asked for it. Raise `NotFound` if there is no such session.
         """
@@ -118,12 +118,12 @@ def resolve_agent(tx: Transaction, context: StoreContext, source: Source) -> Sou
 
 
 def copy_to_fork(tx: Transaction, session: int, fork: int) -> None:
-    """Let a fork go on with the model and the prompt of its session."""
+    """Give a fork the model and the prompt of the session it was forked from."""
     tx.run("session_agent_copy", {"session": session, "to": fork})
 
 
 def delete_of_session(tx: Transaction, session: int) -> None:
-    """Delete what a session has of its own, and its prompt if no other session has it."""
+    """Delete the model of a session, and its stored prompt if no other session uses it."""
     row = tx.one("session_agents_delete", {"session": session})
     if row is not None and row[0] is not None:
         tx.run("prompt_text_delete_unused", {"hash": row[0]})

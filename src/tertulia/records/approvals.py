@@ -1,6 +1,6 @@
-"""Approvals: calls of tools that wait for a person, and what was approved for longer.
+"""Approvals: tool calls that wait for a person's decision, and approvals that stay in force.
 
-pending → approved → used       it was run, once, whatever became of it
+pending → approved → used       it was run once, whether it succeeded or failed
         → declined              somebody denied it, or the turn no longer waits for it
         → expired               nobody answered in time
 
@@ -114,22 +114,22 @@ class Approvals:
         return self._db.write(work, lane=lane)
 
     def expire(self, limit: int = 100) -> int:
-        """Decline the turns whose calls nobody answered in time, and tell; return how many."""
+        """Decline turns whose calls nobody answered in time, notify the chats; return how many."""
         check_limit(limit)
         rows = self._db.read(lambda tx: tx.all("approvals_due", {"limit": limit}))
         due = {approval.session_id: approval for approval in map(to_approval, rows)}
         return sum(self._expire(approval) for approval in due.values())
 
     def grants(self, person: str, *, session_id: str | None = None) -> list[Grant]:
-        """Return what was approved for longer for a person, in a session or everywhere.
+        """Return a person's approvals that stay in force, for a session or for all sessions.
 
-        Without a session, return what was approved in any.
+        Without a session, return those of every session.
         """
         params = {"person": person, "session_id": session_id}
         return [_to_grant(row) for row in self._db.read(lambda tx: tx.all("grants_of", params))]
 
     def revoke(self, grant_id: int, *, person: str | None = None) -> None:
-        """Take back a longer approval, of that person if one is named.
+        """Take back an approval that stays in force; with `person`, only if it is theirs.
 
         Raise `NotFound` if there is no such approval.
         """

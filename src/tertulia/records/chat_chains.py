@@ -1,9 +1,9 @@
-"""Conversations of API clients that name none, found by what was said in them.
+"""Conversations of API clients that send no conversation id, found by a hash of their messages.
 
-Such a client sends the whole conversation with each request. After each answer a keyed hash of
-everything said so far is stored with the place of the answer; the next request is looked up by the
-hash of what stands before its newest message. The hash contains the person, so nobody finds the
-conversation of another one.
+Such a client sends the whole conversation with each request. After each answer, a keyed hash of all
+messages so far is stored with the session and number of the answer. The next request is looked up
+by the hash of the messages before its newest one. The hash includes the person, so nobody finds the
+conversation of another person.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tertulia.storage.rows import parse_body, to_micros
 
 
 class ChainMatch(msgspec.Struct, frozen=True):
-    """An answer that a request goes on from; `is_end` if nothing was said after it."""
+    """The stored answer that a request continues; `is_end` if it is the last message."""
 
     session_id: str
     key: str
@@ -29,22 +29,22 @@ class ChainMatch(msgspec.Struct, frozen=True):
 
 @checks_arguments
 class ChatChains:
-    """The answers of a store by what was said up to them."""
+    """The answers of a store, found by a hash of all messages up to them."""
 
     def __init__(self, context: StoreContext) -> None:
         self._context = context
         self._db = context.db
 
     def put(self, digest: str, session_id: str, seq: int) -> None:
-        """Store where a conversation stands; nothing happens if the session is gone."""
+        """Store the hash of a conversation after an answer; do nothing if the session is gone."""
         now = to_micros(self._context.clock.now())
         params = {"digest": digest, "id": session_id, "seq": seq, "at": now}
         self._db.write(lambda tx: tx.run("chat_chain_put", params))
 
     def find(self, digest: str, *, key: str | None = None) -> ChainMatch | None:
-        """Return the answer to go on from, or None; with `key` only in that conversation.
+        """Return the answer to continue, or None; with `key` only in that conversation.
 
-        One that ends its session comes first, then the newest.
+        An answer that is the last message of its session comes first, then the newest answer.
         """
 
         def work(tx: Transaction) -> list[ChainMatch]:

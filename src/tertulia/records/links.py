@@ -1,8 +1,8 @@
 """Links: chats of one person that share the conversation of one of them.
 
 A link leads from the key of a chat to the key of the conversation it has joined, its root. A root
-is never linked itself. Everything in a shared conversation belongs to the chat whose key it stands
-under, whoever wrote it; the other chats see it for as long as they are linked.
+is never linked itself. All messages of a shared conversation belong to the chat with the root key,
+no matter who wrote them; the other chats see them only while they are linked.
 """
 
 from __future__ import annotations

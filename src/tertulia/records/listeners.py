@@ -1,8 +1,8 @@
-"""Accounts of chat platforms across nodes: who listens, where listening goes on, what is wrong.
+"""Accounts of chat platforms across nodes: which node listens, the stored cursor, and problems.
 
-A lease is held by one node and identified by its epoch, which every takeover raises. All times are
-those of the database, so that the clocks of the nodes do not matter (decision 0019). If that clock
-is set back, a lease of a time to come is over: nobody can have taken it for so long.
+A lease is held by one node and identified by its epoch, which every takeover raises. All times come
+from the database, so that the clocks of the nodes do not matter (decision 0019). If that clock is
+set back, a lease that ends further in the future than a new one would is treated as expired.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _POLL_SECONDS: Final = 1.0
 
 
 class ListenerLease(msgspec.Struct, frozen=True, kw_only=True):
-    """The right of one node to listen for an account, and where it begins."""
+    """The right of one node to listen for an account, and the cursor to begin at."""
 
     platform: str
     account: str
@@ -104,7 +104,7 @@ class Listeners:
             raise _lease_lost(lease.platform)
 
     def advance(self, lease: ListenerLease, cursor: str) -> None:
-        """Store where listening goes on; raise `LeaseLost` if another node listens now.
+        """Store the cursor to continue from; raise `LeaseLost` if another node listens now.
 
         Everything that the platform sent before this cursor must be stored already.
         """

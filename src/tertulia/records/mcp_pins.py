@@ -19,7 +19,7 @@ Definitions = Mapping[str, Mapping[str, Any]]
 
 
 class PinnedTools(msgspec.Struct, frozen=True, kw_only=True):
-    """The tools of one server by name; `offered` is None if it offers what was accepted."""
+    """The tools of one server by name; `offered` is None if it equals the accepted tools."""
 
     server: str
     accepted: dict[str, dict[str, Any]]
@@ -44,10 +44,11 @@ class McpPins:
         return self._db.read(lambda tx: _get(tx, server))
 
     def note_offered(self, server: str, definitions: Definitions) -> bool:
-        """Store how a server defines its tools; return whether that is news for the owner.
+        """Store a server's tool definitions; return whether the owner must be told of a change.
 
-        The first definitions are accepted: the owner has added the server. Later ones are stored
-        beside them, and are news if they differ both from the accepted and from those seen before.
+        The first definitions are accepted, because the owner added the server. Later ones are
+        stored as offered. The owner must be told if they differ from the accepted definitions and
+        from those offered before.
         """
         text = to_json(definitions)
         now = to_micros(self._context.clock.now())

@@ -55,14 +55,14 @@ C = TypeVar("C", bound=ClaimedEntry)
 
 
 class ClaimQueue(msgspec.Struct, Generic[C], frozen=True, kw_only=True):
-    """A queue whose entries are claimed for a limited time and settled by who claimed them.
+    """A queue whose entries a worker claims for a limited time and then settles.
 
     A claim is identified by the number of attempts: claiming an entry again raises it, and then the
     earlier claim can neither be renewed nor settled (`StaleWrite`).
 
     table        its table, which is the prefix of its statements
     channel      the channel of its notifications
-    argument     what the public calls name an entry, for error messages
+    argument     the name of an entry's argument in public calls, for error messages
     entry_type   the type of an entry
     lane_name    returns the lane of an entry
     lane         returns the columns of that lane; None if its table does not mark heads of lanes
@@ -116,9 +116,9 @@ class ClaimQueue(msgspec.Struct, Generic[C], frozen=True, kw_only=True):
     ) -> bool:
         """Wait until an entry is due; return False after `seconds`.
 
-        `step` returns the statement that tells it, without the times that it needs. A notification
-        on the channel is only a hint: it can be missed, and time makes entries due without one. So
-        the statement runs at least once a second all the same.
+        `step` returns the statement that checks for a due entry; the times are added here. A
+        notification on the channel is only a hint: it can be missed, and entries also become due
+        by time. So the statement runs at least once a second.
         """
         validate.number("seconds", seconds)
         deadline = time.monotonic() + seconds

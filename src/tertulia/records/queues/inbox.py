@@ -133,10 +133,10 @@ class Inbox:
     ) -> list[InboxItem]:
         """Claim the oldest waiting message of each conversation that has no claimed one.
 
-        Claims go round the people, so that nobody waits for all messages of another. `running` are
-        the turns that run already, by `claim_person`; nobody gets more than `per_person` of them.
-        Renew a claim that takes longer than the lease, or another worker gets the message. The name
-        of the `worker` is stored for people to look at.
+        Claims alternate between people (round robin), so that nobody waits for all messages of
+        another person. `running` counts the turns in progress by `claim_person`; nobody gets more
+        than `per_person` turns at once. Renew a claim before its lease ends, or another worker gets
+        the message. The name of the `worker` is stored only to be shown.
         """
         base.check_limit(limit)
         order = _order_params(self._last_person, limit, per_person, running)
@@ -375,7 +375,7 @@ def _check_waiting(tx: Transaction, person: str, limit: int | None) -> None:
 def _gather(tx: Transaction, new: Mapping[str, Any], seconds: float) -> Row | None:
     """Add a message to the one before it if that still waits for more from the same user.
 
-    Return the row that remembers the new message, or None if it has to be put in by itself.
+    Return the row that records the new message, or None if it needs an inbox item of its own.
     """
     row = tx.one("inbox_newest", {"key": new["key"]})
     if row is None or row[3] != new["source"]:

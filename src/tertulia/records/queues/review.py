@@ -1,4 +1,4 @@
-"""Review of the queues: what waits for a person, newest first and by problem, and settling by hand.
+"""Review of the queues: entries that need a person, newest first and by problem; settle by hand.
 
 Counts and groups come from the newest entries of each state, up to a limit: a longer queue needs
 attention, whatever its exact length.
@@ -114,7 +114,7 @@ class QueueReview:
         self._outbox = deliveries
 
     def overview(self, *, limit: int = 1000) -> QueueOverview:
-        """Return counts and groups of what is unknown, dead, waiting or in progress."""
+        """Return counts and groups of entries that are unknown, dead, waiting or in progress."""
         base.check_limit(limit)
 
         def work(tx: Transaction) -> QueueOverview:
@@ -183,14 +183,14 @@ class QueueReview:
         return self._page(limit, cursor, statement, filters, inbox.to_item)
 
     def open_deliveries(self, *, limit: int = 50) -> list[Delivery]:
-        """Return what is unknown, dead, waiting or being sent: the newest `limit` of each."""
+        """Return the newest `limit` deliveries of each state: unknown, dead, waiting or sending."""
         base.check_limit(limit)
         rows = self._db.read(lambda tx: tx.all("outbox_newest_open", {"limit": limit}))
         states = [state for queue, state in _REVIEWED if queue == "outbox"]
         return sorted(map(to_delivery, rows), key=lambda each: (states.index(each.state), -each.id))
 
     def open_messages(self, *, limit: int = 50) -> list[InboxItem]:
-        """Return what is dead, waiting or being answered: the newest `limit` of each."""
+        """Return the newest `limit` messages of each state: dead, waiting, being answered."""
         base.check_limit(limit)
         rows = self._db.read(lambda tx: tx.all("inbox_newest_open", {"limit": limit}))
         states = [state for queue, state in _REVIEWED if queue == "inbox"]

@@ -93,12 +93,12 @@ class Sessions:
     # -- one session
 
     def get(self, session_id: str) -> Session | None:
-        """Return that session, or None."""
+        """Return the session with this id, or None."""
         row = self._db.read(lambda tx: session_rows.get(tx, session_id))
         return None if row is None else row.session()
 
     def require(self, session_id: str) -> Session:
-        """Return that session; raise `NotFound` if there is none."""
+        """Return the session with this id; raise `NotFound` if there is none."""
         return self._db.read(lambda tx: session_rows.require(tx, session_id)).session()
 
     def get_many(self, session_ids: Sequence[str]) -> list[Session]:
@@ -108,7 +108,7 @@ class Sessions:
         return [session_row(row).session() for row in rows]
 
     def last_words(self, session_ids: Sequence[str]) -> dict[str, LastWords]:
-        """Return the last words of sessions by id, without those in which nothing was said."""
+        """Return the beginning of the newest text of each session by id, if it has one."""
         return self._db.read(lambda tx: read_last_words(tx, session_ids))
 
     def current(self, key: str) -> Session | None:
@@ -173,7 +173,7 @@ class Sessions:
         revision: int | None = None,
         by: str | None = None,
     ) -> Session:
-        """Begin a new current session with the same past, up to and including message `at`.
+        """Begin a new current session with the same messages, up to and including number `at`.
 
         No message is copied: the fork shows the messages of the session it came from, as they are
         now or as revision `revision` showed them. `by` is who asked for it. Raise `NotFound` if
@@ -223,7 +223,7 @@ class Sessions:
         return self._db.write(work)
 
     def end(self, session_id: str, reason: str, *, by: str | None = None) -> Session:
-        """End a session and return it; one that has ended stays as it is. Raise `NotFound`.
+        """End a session and return it; a session that has ended is not changed. Raise `NotFound`.
 
         `by` is who ends it, for the events of the session.
         """
@@ -245,7 +245,7 @@ class Sessions:
         return session
 
     def expire(self, session_id: str) -> Session | None:
-        """End a session if its policy would now, and return it.
+        """End a session and return it, if its policy ends it now.
 
         Return None if not: a user wrote, a turn or a process runs in it, or it has ended.
         """
@@ -436,7 +436,7 @@ class Sessions:
         return self._db.read(lambda tx: read_turn_of_message(tx, dedupe_key))
 
     def record_request(self, session_id: str, kind: TurnRequest, *, by: str | None = None) -> None:
-        """Record that somebody asked to stop the newest turn, or to have it answered again.
+        """Record that somebody asked to stop the newest turn, or to answer it again.
 
         Raise `NotFound` if there is no such session.
         """

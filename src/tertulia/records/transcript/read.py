@@ -136,7 +136,7 @@ def read_plain_history(
 
 
 def read_summary(tx: Transaction, current: CurrentView) -> Message | None:
-    """Return the summary that stands before the visible messages, or None."""
+    """Return the summary that precedes the visible messages, or None."""
     if current.summary_seq is None:
         return None
     params = {"session": current.ref, "first": current.summary_seq, "last": current.summary_seq}
@@ -171,10 +171,10 @@ def _first_count(budget: HistoryBudget) -> int:
 
 
 def spans_upto(current: CurrentView, upto: int | None) -> tuple[list[Span], bool]:
-    """Return the spans that no summary covers, up to a message, and whether the summary stands.
+    """Return the spans that no summary covers, up to a message, and whether the summary applies.
 
-    Before the last message that it covers there was no such summary. Raise `NotFound` if the
-    message is not visible.
+    It does not apply if the message is before the last message that it covers. Raise `NotFound` if
+    the message is not visible.
     """
     fresh = current.spans_after_summary()
     if upto is None:

@@ -168,7 +168,7 @@ def copy_summary(tx: Transaction, current: CurrentView, fork: int, view: View, n
 
 
 def close_revision(tx: Transaction, current: CurrentView, last_seq: int) -> None:
-    """Close the current revision, so that it shows later what it has shown until now."""
+    """Close the current revision, so that messages stored later do not become part of it."""
     tx.run("revision_close", {"session": current.ref, "number": current.number, "seq": last_seq})
 
 

@@ -134,7 +134,7 @@ class Transcript:
         revision: int | None = None,
         limit: int = 60,
     ) -> TranscriptWindow:
-        """Return some of the visible messages, and how many stand before and after them.
+        """Return some of the visible messages, and how many precede and follow them.
 
         These are the newest, or those `before` or `after` a sequence number, or those `around` it,
         with it. With `revision` they are those that this revision shows. Raise `NotFound` if there

@@ -1,4 +1,4 @@
-"""Windows of a transcript: some of its messages, and how many stand before and after them.
+"""Windows of a transcript: some of its messages, and how many messages precede and follow them.
 
 The cost of a window depends on its length and on how often the transcript was changed, not on the
 length of the conversation.
@@ -33,8 +33,8 @@ _NEWEST: Final = 2**62
 class TranscriptWindow(NamedTuple):
     """Some messages of a transcript as revision `revision` shows it, oldest first.
 
-    `before` and `after` are how many messages stand on each side of them. `can_redo`: the newest
-    change is an undo, and nothing was said since.
+    `before` and `after` are how many messages precede and follow them. `can_redo`: the newest
+    change is an undo, and no message was added since.
     """
 
     messages: tuple[Message, ...]

@@ -10,7 +10,7 @@ or usage after the answer needs no lease.
 
 Effects of other calls on a session while a turn is inside it:
 
-- reset, switch, fork, end: the turn goes on in its session, which has ended. The next message
+- reset, switch, fork, end: the turn continues in its session, which has ended. The next message
   begins in the other session at once. A policy waits until the turn is over.
 - undo, clear, rewrite and similar calls: messages that the turn stored before are hidden; messages
   that it stores afterwards are visible.
@@ -43,12 +43,12 @@ class TurnProperties:
 
     @property
     def notice(self) -> Notice | None:
-        """The notice that a policy ended the session before, or None; handed out once."""
+        """The notice that a policy ended the session before, or None; returned to one caller."""
         return self._control.notice
 
     @property
     def duplicate(self) -> bool:
-        """True if the message had its turn before; then nothing can be written in this one."""
+        """True if the message id had a turn before; then nothing can be written in this one."""
         return self._control.duplicate
 
     @property
@@ -115,14 +115,14 @@ class Turn(TurnProperties):
         self._control.add_tool_result(call_id, content, name=name)
 
     def add_usage(self, usage: Usage) -> None:
-        """Enter a model call that left no message, such as one that failed or ran beside."""
+        """Record the usage of a model call without a message, such as a failed or auxiliary one."""
         self._control.add_usage(usage)
 
     def deliver(self, text: str, to: str = "origin", *, delivery: str | None = None) -> str:
-        """Put a message into the outbox; return the id of the delivery, which is put once.
+        """Put a message into the outbox, once for each delivery id; return that id.
 
-        A turn that is resumed after an interruption puts its deliveries in again, unless they have
-        ids of their own. A delivery to another conversation is recorded there.
+        A turn that is resumed after an interruption puts its deliveries in again, unless the caller
+        gave them ids. A delivery to another conversation is recorded there.
         """
         return self._control.deliver(text, to, delivery=delivery)
 
