@@ -178,8 +178,8 @@ class EmailAdapter(Adapter):
         if position is None:
             start = FolderPosition(folder.validity, folder.next_uid - 1, now)
         else:
-            # The server numbers the folder anew: what is older than the last mail was handed over.
-            log.warning("email: the folder has new numbers, going on by time")
+            # UIDVALIDITY has changed: mails older than the last one were handed over before.
+            log.warning("email: the server has renumbered the folder, continuing by date")
             since = datetime.fromtimestamp(position.time, UTC) - timedelta(days=1)
             uids = await imap.search(f"SINCE {_imap_date(since)}")
             last = folder.next_uid - 1

@@ -376,7 +376,7 @@ class SlackAdapter(Adapter):
         except PlatformUnavailable:
             pass  # it is shown again, or ends by itself
         except PlatformError as problem:
-            log.info("slack: no status in this chat: %s", problem.message)
+            log.info("slack: the status cannot be shown in this chat: %s", problem.message)
             self._without_status.add(chat)
 
     # -- the rest

@@ -76,7 +76,7 @@ class Names:
         try:
             name = read(await self._api.ask(method, {parameter: item}))
         except PlatformError as problem:
-            log.debug("slack: no name: %s", problem.message)
+            log.debug("slack: a name could not be read: %s", problem.message)
         self._names[wish] = name, time.monotonic() + _FRESH_SECONDS
         self._names.move_to_end(wish)
         while len(self._names) > _MAX_NAMES:
