@@ -1,7 +1,7 @@
 /* The script of the chat; console.js stands before it. */
 (() => {
   "use strict";
-  const { $, setLiveness, lost, ended, notify, rememberScroll, restoreScroll, toEnd } = window.consolePage;
+  const { $, live, lost, ended, notify, rememberScroll, restoreScroll, toEnd } = window.consolePage;
   const root = $("#chat");
   if (!root) return;
   const draft = $("#draft");
@@ -11,8 +11,6 @@
   let known = [];
   let chosen = 0;
   const newId = () => crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
-  const idField = compose.elements.message_id;
-  idField.value = newId();
 
   // Answers to commands have headings in Markdown; here nothing else of it is shown.
   const boldParts = (text) => text.split(/\*\*([^*\n]+)\*\*/).map((part, index) => {
@@ -41,6 +39,30 @@
     return { item, paragraph };
   };
 
+  // Messages that were sent and are not in the transcript yet.
+  let pending = [];
+  const entryKey = (entry) => `${entry.parentElement.dataset.session} ${entry.id}`;
+  const personEntries = () => [...root.querySelectorAll("#live_chat .entry.person")];
+  const onOneLine = (text) => text.replace(/\s+/g, " ").trim();
+  const isIn = (message, entry) => {
+    const said = onOneLine($(".words", entry)?.textContent ?? "");
+    const text = onOneLine(message.text);
+    // An entry may be several messages that were answered together, or the beginning of a long one.
+    return said.includes(text) || (said !== "" && text.startsWith(said));
+  };
+  const drop = (message) => {
+    message.item.remove();
+    pending = pending.filter((other) => other !== message);
+  };
+  const dropShown = () => {
+    const entries = personEntries();
+    for (const message of pending) {
+      const isShown = entries.some((entry) => !message.before.has(entryKey(entry)) && isIn(message, entry));
+      if (isShown || message.isAnswered) drop(message);
+    }
+    draft.querySelectorAll(".done").forEach((item) => item.remove());
+  };
+
   // Events only say that something happened; what was said comes from the store.
   let loading = null;
   const reads = root.dataset.reads === "yes";
@@ -50,17 +72,9 @@
       loading = null;
       rememberScroll();
       await htmx.ajax("GET", "/console/chat?part=chat", { source: root, target: "#live_chat", swap: "innerMorph" });
+      dropShown();
       restoreScroll();
-      dropRepeated();
     }, 60);
-  };
-  // What a command answered stays in view; an answer of the agent is in the transcript already.
-  const dropRepeated = () => {
-    const answers = root.querySelectorAll("#live_chat .entry.agent .words");
-    const last = answers[answers.length - 1]?.textContent.trim();
-    for (const item of draft.querySelectorAll(".entry.note")) {
-      if ($(".words", item).textContent.trim() === last) item.remove();
-    }
   };
   // Files travel inside the form, encoded. What is too much is refused here, before it is sent.
   let files = [];
@@ -107,7 +121,6 @@
     });
   }
 
-  let current = null;
   // A tab in the background lets its stream go: a browser has six connections for a host.
   let source = null;
   const handlers = {};
@@ -116,7 +129,7 @@
   };
   const connect = () => {
     source = new EventSource(root.dataset.events);
-    source.addEventListener("open", () => { setLiveness("Live."); refresh(); });
+    source.addEventListener("open", () => { live(); endAnswer(); refresh(); });
     source.addEventListener("error", () => {
       lost();
       if (source?.readyState === EventSource.CLOSED) setTimeout(resume, 2000);
@@ -136,7 +149,20 @@
     source = null;
     if (!document.hidden) connect();
   });
-  on("began", () => { current = null; });
+  // The answer that is being written; a piece that was missed makes it useless.
+  let current = null;
+  const endAnswer = () => {
+    current?.item.classList.replace("dots", "done");
+    current = null;
+  };
+  // The gateway's own words are in no transcript: answers to commands, questions, failures. Their keys
+  // begin with their kind. What a schedule has delivered is in the transcript.
+  const isNote = (delivery) => delivery.includes(":") && !delivery.startsWith("schedule:");
+  on("began", () => {
+    endAnswer();
+    for (const message of pending) message.hasBegun = message.isStored;
+    refresh();
+  });
   on("delta", (data) => {
     if (!current) {
       current = bubble("agent", "Agent", "");
@@ -146,15 +172,18 @@
     current.paragraph.textContent += data.text ?? "";
     toEnd();
   });
-  on("ended", () => { current = null; refresh(); });
+  on("ended", () => {
+    if (reads) endAnswer();
+    for (const message of pending) message.isAnswered = message.hasBegun;
+    refresh();
+  });
   on("message", (data) => {
-    current = null;
-    const isReply = draft.dataset.command === "yes";
-    if (reads) draft.replaceChildren();
-    else draft.querySelectorAll(".dots").forEach((item) => item.remove());
-    if (isReply || !reads) {
-      draft.append(bubble(isReply ? "note" : "agent", isReply ? "Tertulia" : "Agent", data.text ?? "").item);
-      delete draft.dataset.command;
+    const isOwn = isNote(data.delivery);
+    if (!isOwn || data.delivery.startsWith("failure:")) endAnswer();
+    if (!reads) draft.querySelectorAll(".done").forEach((item) => item.remove());
+    if (isOwn) dropCommands();
+    if (isOwn || !reads) {
+      draft.append(bubble(isOwn ? "note" : "agent", isOwn ? "Tertulia" : "Agent", data.text ?? "").item);
     }
     refresh();
     toEnd();
@@ -162,36 +191,64 @@
 
   connect();
 
-  // The answer may be here before the request has ended, so the message is shown when it is sent.
-  let sent = null;
-  const showSent = (text, names) => {
-    if (reads) draft.replaceChildren();
-    if (text.startsWith("/")) draft.dataset.command = "yes";
-    sent = bubble("person", "You", [text, names].filter(Boolean).join("\n")).item;
-    draft.append(sent);
-    toEnd();
+  const dropCommands = () => pending.filter((message) => message.isCommand).forEach(drop);
+  const dropNotes = () => {
+    if (!reads) return;
+    draft.querySelectorAll(".note").forEach((item) => item.remove());
+    dropCommands();
   };
-  compose.addEventListener("htmx:before:request", () => {
-    showSent(field.value, files.map((file) => file.name).join(", "));
-  });
-  // The things to try are buttons of their own.
-  $("#tries")?.addEventListener("htmx:before:request", (event) => {
-    showSent(event.target.elements.text.value, "");
-  });
-  $("#tries")?.addEventListener("htmx:after:request", (event) => {
-    if (event.detail.ctx.response?.raw?.ok) $("#tries").remove();
-    else sent?.remove();
-  });
-  compose.addEventListener("htmx:after:request", (event) => {
-    if (!event.detail.ctx.response?.raw?.ok) { sent?.remove(); return; }
-    $("#tries")?.remove();
+  // The answer may be here before the request has ended, so the message is shown when it is sent.
+  const showSent = (text, sentFiles) => {
+    dropNotes();
+    const names = sentFiles.map((file) => file.name).join(", ");
+    const { item } = bubble("person", "You", [text, names].filter(Boolean).join("\n"));
+    const before = new Set(personEntries().map(entryKey));
+    const message = { text, files: sentFiles, item, before, isCommand: text.startsWith("/") };
+    if (reads) pending.push(message);
+    draft.append(item);
+    toEnd();
+    return message;
+  };
+  // A message that may have arrived is sent again with its id, so that it is stored once.
+  let unsent = null;
+  const isSame = (one, other) => one?.text === other.text && JSON.stringify(one.files) === JSON.stringify(other.files);
+  // What is written while a message is on its way is the next one.
+  compose.addEventListener("htmx:config:request", (event) => {
+    const { ctx } = event.detail;
+    const message = showSent(field.value, files);
+    message.id = isSame(unsent, message) ? unsent.id : newId();
+    unsent = null;
+    ctx.request.body.set("message_id", message.id);
+    ctx.message = message;
     field.value = "";
-    idField.value = newId();
     setFiles([]);
     hide();
   });
-  compose.addEventListener("htmx:error", () => sent?.remove());
-  $("#turn-acts").addEventListener("htmx:before:request", () => { draft.dataset.command = "yes"; });
+  const takeBack = (message) => {
+    drop(message);
+    unsent = message;
+    field.value = [message.text, field.value].filter(Boolean).join("\n");
+    setFiles([...message.files, ...files]);
+  };
+  // The things to try and the buttons come and go with the transcript.
+  root.addEventListener("htmx:config:request", (event) => {
+    const { ctx } = event.detail;
+    if (event.target.closest("#turn-acts")) dropNotes();
+    if (event.target.closest("#tries")) ctx.message = showSent(event.target.elements.text.value, []);
+  });
+  root.addEventListener("htmx:after:request", (event) => {
+    const { message, response } = event.detail.ctx;
+    if (message) message.isStored = !!response?.raw?.ok;
+  });
+  root.addEventListener("htmx:finally:request", (event) => {
+    const { message } = event.detail.ctx;
+    if (message && !message.isStored) {
+      if (event.target === compose) takeBack(message);
+      else drop(message);
+    }
+    // What came with the response may be older than what was loaded meanwhile.
+    if (message?.isStored) refresh();
+  });
   const hide = () => { commands.hidden = true; };
   const complete = (name) => { field.value = `/${name} `; hide(); field.focus(); };
   const show = () => {

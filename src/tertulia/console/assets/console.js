@@ -45,6 +45,10 @@
     stillTimer = setTimeout(() => reconnect(), STILL_MS);
   };
   let lostSince = null;
+  const live = () => {
+    lostSince = null;
+    setLiveness("Live.");
+  };
   const lost = () => {
     lostSince ??= clockText();
     setLiveness(`Not live since ${lostSince}; trying again.`);
@@ -231,5 +235,5 @@
   });
 
   // What the script of the chat uses.
-  window.consolePage = { $, setLiveness, lost, ended, notify, rememberScroll, restoreScroll, toEnd };
+  window.consolePage = { $, live, lost, ended, notify, rememberScroll, restoreScroll, toEnd };
 })();

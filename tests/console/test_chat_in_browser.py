@@ -1,0 +1,188 @@
+"""The chat when something fails or comes late: nothing typed is lost, nothing stands twice."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from tertulia.agents import Delta, ParrotAgent
+from tertulia.agents.base import Event, Request
+from tests.console.served_console import ServedConsole, served_console
+from tests.console.test_live_in_browser import set_hidden
+from tests.http.agents import HeldAgent
+from tests.servers.browser import WatchedContext
+
+pytestmark = pytest.mark.check
+
+Profile = Callable[..., WatchedContext]
+SAY = "**/console/do/say"
+
+
+class FailingAgent(ParrotAgent):
+    """An agent that begins to answer, and fails."""
+
+    async def run(self, request: Request) -> AsyncGenerator[Event, None]:
+        yield Delta("well, ")
+        raise ConnectionError("the model is gone")
+
+
+def open_chat(console: ServedConsole, browser: WatchedContext) -> Page:
+    """Open the chat in a new tab, and wait until it is live."""
+    page = browser.page() if browser.context.pages else console.sign_in(browser)
+    page.goto("/console/chat")
+    expect(page.locator("#liveness")).to_have_text("Live.")
+    return page
+
+
+def send(page: Page, text: str) -> None:
+    page.get_by_label("Message", exact=True).fill(text)
+    page.keyboard.press("Enter")
+
+
+def user_messages(console: ServedConsole) -> list[str]:
+    with console.gateway.store() as store:
+        (session,) = store.sessions.find().items
+        messages = store.transcript(session.id).load()
+    return [each["content"] for each in messages if each["role"] == "user"]
+
+
+def test_what_is_typed_while_a_message_is_on_its_way_is_the_next_one(
+    where: str, profile: Profile
+) -> None:
+    held: list[Route] = []
+
+    def hold_first(route: Route) -> None:
+        if held:
+            route.continue_()
+        held.append(route)
+
+    with served_console(where) as console:
+        page = open_chat(console, profile(console.url))
+        page.route(SAY, hold_first)
+        send(page, "first")
+        page.wait_for_function("!document.querySelector('#say').value")
+        page.keyboard.type("second")
+        page.keyboard.press("Enter")
+        page.keyboard.type("third")
+        page.keyboard.press("Enter")
+        page.keyboard.type("fourth")
+        expect(page.locator("#draft .entry.person")).to_have_count(3)
+        held[0].continue_()
+        expect(page.locator("#live_chat .entry.agent")).to_have_count(3)
+        expect(page.locator("#draft .entry")).to_have_count(0)
+        expect(page.get_by_label("Message", exact=True)).to_have_value("fourth")
+        assert user_messages(console) == ["first", "second", "third"]
+
+
+def test_message_that_is_changed_after_a_lost_response_is_another_one(
+    where: str, profile: Profile
+) -> None:
+    def lose(route: Route) -> None:
+        route.fetch()  # the server has stored it
+        route.abort()
+
+    with served_console(where) as console:
+        page = open_chat(console, profile(console.url))
+        page.route(SAY, lose)
+        send(page, "Hello")
+        expect(page.locator("#notice")).to_contain_text("did not answer")
+        expect(page.get_by_label("Message", exact=True)).to_have_value("Hello")
+        page.keyboard.press("Enter")  # the same one again
+        expect(page.get_by_label("Message", exact=True)).to_have_value("Hello")
+        page.unroute(SAY)
+        send(page, "Hello again")
+        expect(page.locator("#live_chat .entry.agent")).to_have_count(2)
+        assert user_messages(console) == ["Hello", "Hello again"]
+
+
+def test_tab_that_was_in_the_background_shows_an_answer_once(where: str, profile: Profile) -> None:
+    agent = HeldAgent()
+    with served_console(where, agent=agent) as console:
+        browser = profile(console.url)
+        page, other = open_chat(console, browser), open_chat(console, browser)
+        send(page, "hello")
+        expect(page.locator("#draft .entry.agent")).to_contain_text("well, ")
+        set_hidden(page, is_hidden=True)
+        agent.may_go_on.set()
+        expect(other.locator("#live_chat .entry.agent")).to_contain_text("well, hello")
+        set_hidden(page, is_hidden=False)
+        expect(page.locator("#live_chat .entry")).to_have_count(2)
+        expect(page.locator("#draft .entry")).to_have_count(0)
+
+
+def test_command_leaves_the_answer_that_is_being_written_in_view(
+    where: str, profile: Profile
+) -> None:
+    agent = HeldAgent()
+    with served_console(where, agent=agent) as console:
+        page = open_chat(console, profile(console.url))
+        send(page, "hello")
+        answer = page.locator("#draft .entry.agent")
+        expect(answer).to_contain_text("well, ")
+        send(page, "/queue")
+        expect(page.locator("#draft .entry.note")).to_contain_text("Nothing is waiting")
+        expect(answer).to_contain_text("well, ")
+        agent.may_go_on.set()
+        expect(page.locator("#live_chat .entry.agent")).to_contain_text("well, hello")
+        expect(answer).to_have_count(0)
+
+
+def test_person_is_told_that_the_agent_failed(where: str, profile: Profile) -> None:
+    with served_console(where, agent=FailingAgent()) as console:
+        page = open_chat(console, profile(console.url))
+        send(page, "hello")
+        expect(page.locator("#draft .entry")).to_have_count(1)
+        expect(page.locator("#draft .entry.note")).to_contain_text("I could not answer")
+        expect(page.locator("#live_chat .entry.person")).to_have_count(1)
+
+
+def test_answer_after_a_command_that_was_not_sent_is_shown_once(
+    where: str, profile: Profile
+) -> None:
+    with served_console(where) as console:
+        page = open_chat(console, profile(console.url))
+        page.route(SAY, lambda route: route.abort())
+        send(page, "/help")
+        expect(page.locator("#notice")).to_contain_text("did not answer")
+        page.unroute(SAY)
+        send(page, "some **bold** words")
+        expect(page.locator("#live_chat .entry.agent strong")).to_have_text("bold")
+        expect(page.locator("#draft .entry")).to_have_count(0)
+
+
+def test_thing_to_try_works_in_the_next_conversation_too(where: str, profile: Profile) -> None:
+    with served_console(where) as console:
+        page = open_chat(console, profile(console.url))
+        send(page, "/new")
+        expect(page.locator("#draft .entry.note")).to_have_count(1)
+        page.reload()
+        send(page, "hello")
+        expect(page.locator("#live_chat .entry.agent")).to_have_count(1)
+        with console.gateway.store() as store:
+            (session,) = store.sessions.find(state="current").items
+            store.transcript(session.id).undo()
+        for is_hidden in (True, False):  # nothing is there any more, without a reload
+            set_hidden(page, is_hidden)
+        page.get_by_role("button", name="/help").click()
+        expect(page.locator("#draft .entry.note")).to_contain_text("/resume")
+
+
+def test_each_loss_of_the_stream_has_its_own_time(where: str, profile: Profile) -> None:
+    with served_console(where) as console:
+        page = open_chat(console, profile(console.url))
+        since = []
+        for minute in (1, 2):
+            page.clock.set_fixed_time(f"2026-05-01T10:0{minute}:00")
+            page.route("**/chat/events", lambda route: route.abort())
+            for is_hidden in (True, False):
+                set_hidden(page, is_hidden)
+            expect(page.locator("#liveness")).to_contain_text("Not live since")
+            since.append(page.locator("#liveness").inner_text())
+            page.unroute("**/chat/events")
+            for is_hidden in (True, False):
+                set_hidden(page, is_hidden)
+            expect(page.locator("#liveness")).to_have_text("Live.")
+        assert ":01" in since[0]
+        assert ":02" in since[1]
