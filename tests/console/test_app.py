@@ -307,3 +307,16 @@ def test_a_stream_is_told_what_the_page_has(tmp_path: Path) -> None:
         with console.gateway.store() as store:
             store.sessions.rename(session.id, "Other")
         assert stream_address() != before
+
+
+def test_guest_with_the_visitor_cookie_of_another_token_gets_a_new_one(
+    console: ServedConsole,
+) -> None:
+    with console.client("eve") as client:
+        client.cookies.set("tertulia_visitor", "0" * 48, domain="127.0.0.1", path="/console")
+        client.get("/console/chat")
+        message = {"chat": "console", "text": "hello", "back": "/console/chat"}
+        assert client.post("/console/do/say", data=message).status_code == 303
+        visitor = client.cookies["tertulia_visitor"]
+        client.get("/console/chat")
+        assert client.cookies["tertulia_visitor"] == visitor  # which is kept

@@ -152,6 +152,101 @@ def test_message_is_stored_once_if_its_response_was_lost(where: str, browser: Br
     assert first == second != third
 
 
+def guest_address(console: ServedConsole) -> str:
+    return f"{console.url}/console/guest#{SECRETS['eve']}"
+
+
+@pytest.mark.check
+def test_message_written_before_the_page_is_connected_is_sent(where: str, browser: Browser) -> None:
+    with served_console(where) as console:
+        page = browser.new_context().new_page()
+        page.route("**/web/visitors", lambda route: route.fulfill(status=503, json={}))
+        page.goto(guest_address(console))
+        expect(page.locator("#state")).to_have_text("Not connected; trying again.")
+        field = page.get_by_label("Message")
+        field.fill("Hello")
+        field.press("Enter")
+        expect(page.locator(".entry")).to_have_count(0)
+        expect(field).to_have_value("Hello")
+        page.unroute("**/web/visitors")
+        expect(page.locator("#state")).to_have_text("")  # connected, without a reload
+        field.press("Enter")
+        expect(page.locator(".entry.agent")).to_have_count(1)
+        page.context.close()
+
+
+@pytest.mark.check
+def test_what_is_typed_while_a_message_is_on_its_way_is_the_next_one(
+    where: str, browser: Browser
+) -> None:
+    held: list[Route] = []
+
+    def hold_first(route: Route) -> None:
+        if held:
+            route.continue_()
+        held.append(route)
+
+    with served_console(where) as console:
+        page = browser.new_context().new_page()
+        page.route("**/web/visitors", hold_first)  # it is not even connected
+        page.goto(guest_address(console))
+        field = page.get_by_label("Message")
+        for text in ("one", "two"):
+            field.press_sequentially(text)
+            field.press("Enter")
+        field.press_sequentially("three")
+        expect(page.locator(".entry.person")).to_have_text(["one", "two"])
+        held[0].continue_()
+        expect(page.locator(".entry.agent")).to_have_count(2)
+        expect(field).to_have_value("three")
+        page.context.close()
+        assert user_messages(console) == ["one", "two"]
+
+
+def user_messages(console: ServedConsole) -> list[str]:
+    with console.gateway.store() as store:
+        (session,) = store.sessions.find().items
+        messages = store.transcript(session.id).load()
+    return [each["content"] for each in messages if each["role"] == "user"]
+
+
+@pytest.mark.check
+def test_two_tabs_are_one_visitor_and_show_the_same(where: str, browser: Browser) -> None:
+    with served_console(where) as console:
+        context = browser.new_context()
+        tabs = [context.new_page() for _ in range(2)]
+        for tab in tabs:
+            tab.goto(guest_address(console))
+        for number, tab in enumerate(tabs):
+            tab.get_by_label("Message").fill(f"message {number}")
+            tab.get_by_label("Message").press("Enter")
+            for each in tabs:
+                expect(each.locator(".entry.person")).to_have_count(number + 1)
+                expect(each.locator(".entry.agent")).to_have_count(number + 1)
+        for tab in tabs:
+            tab.reload()
+            expect(tab.locator(".entry")).to_have_count(4)
+        context.close()
+        assert user_messages(console) == ["message 0", "message 1"]
+
+
+@pytest.mark.check
+def test_visitor_id_of_another_installation_is_replaced(where: str, browser: Browser) -> None:
+    with served_console(where) as console:
+        page = browser.new_context().new_page()
+        memory = {"visitor": "0" * 48, "last": "reply:1", "lines": [["agent", "Earlier"]]}
+        text = json.dumps(json.dumps(memory))
+        page.add_init_script(
+            f"localStorage.getItem('tertulia') ?? localStorage.setItem('tertulia', {text})"
+        )
+        page.goto(guest_address(console))
+        page.get_by_label("Message").fill("Hello")
+        page.get_by_label("Message").press("Enter")
+        expect(page.locator(".entry.person")).to_have_text("Hello")
+        expect(page.locator(".entry.agent")).to_have_count(2)
+        page.context.close()
+
+
 @pytest.mark.check
 def test_another_site_cannot_show_the_chat(where: str, browser: Browser) -> None:
     body = [""]
@@ -184,4 +279,37 @@ def test_a_page_of_another_site_reads_events_with_event_source(
             page.get_by_role("textbox").fill(f"Hello <b>{number}</b>")
             page.get_by_role("textbox").press("Enter")
             expect(page.locator("#chat p").nth(number)).to_contain_text(f"Hello <b>{number}</b>")
+        context.close()
+
+
+@pytest.mark.check
+def test_page_of_another_site_listens_again_when_it_gets_no_ticket(
+    where: str, browser: Browser
+) -> None:
+    body = [""]
+    tickets: list[str] = []
+
+    def lose_second(route: Route) -> None:
+        tickets.append(route.request.url)
+        if len(tickets) == 2:
+            route.abort()
+        else:
+            route.continue_()
+
+    with site(body) as shop, served_console(where, frames=(shop,), stream_seconds=1) as console:
+        body[0] = own_page(1, console)
+        context = browser.new_context()
+        page = context.new_page()
+        page.route("**/tickets", lose_second)
+        page.goto(shop)
+        with page.expect_response(lambda _: len(tickets) > 2):  # its stream ends, and one is lost
+            pass
+        page.route("**/messages", lambda route: route.abort())
+        field = page.get_by_role("textbox")
+        field.fill("Hello")
+        field.press("Enter")
+        expect(field).to_have_value("Hello")
+        page.unroute("**/messages")
+        field.press("Enter")
+        expect(page.locator("#chat p")).to_contain_text("Hello")
         context.close()

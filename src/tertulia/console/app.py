@@ -51,7 +51,7 @@ from tertulia.http.auth import Caller, TooManyRequests, Unauthorized
 from tertulia.http.errors import error_detail, status_of
 from tertulia.http.event_stream import EventStream
 from tertulia.http.routing import read_body
-from tertulia.http.web import VISITOR
+from tertulia.http.web import VISITOR, is_own_visitor
 from tertulia.version import __version__
 
 log = logging.getLogger("tertulia.console")
@@ -156,8 +156,9 @@ class Console:
         self, request: Request, caller: Caller, path: dict[str, Any], query: dict[str, str]
     ) -> PageCall:
         values = {name: str(value) for name, value in path.items()}
-        visitor = request.cookies.get(_VISITOR_COOKIE)
-        if caller.role == "guest" and visitor and visitor.isascii():
+        visitor = request.cookies.get(_VISITOR_COOKIE, "")
+        # A browser may have the cookie of another token, or of another server of this machine.
+        if caller.role == "guest" and is_own_visitor(self._api, caller, visitor):
             headers = [*request.scope["headers"], (VISITOR.lower().encode(), visitor.encode())]
             request = Request({**request.scope, "headers": headers}, request.receive)
         return PageCall(api=self._api, caller=caller, request=request, path=values, query=query)

@@ -10,7 +10,7 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -27,6 +27,9 @@ from tertulia.http.stream_ticket import StreamTicket
 from tertulia.platforms.base import Incoming, StreamUpdate
 from tertulia.platforms.web import PageStream, WebAdapter
 from tertulia.records.queues.outbox import Delivery
+
+if TYPE_CHECKING:
+    from tertulia.http.app import Api
 
 LAST_EVENT = "Last-Event-ID"
 VISITOR = "X-Visitor-Id"
@@ -79,7 +82,7 @@ class Visitor(msgspec.Struct, frozen=True):
 async def create_visitor(call: ApiCall) -> Visitor:
     _require_adapter(call)
     name = os.urandom(12).hex()
-    return Visitor(f"{name}{_signature(call, name)}")
+    return Visitor(f"{name}{_signature(call.api, call.caller, name)}")
 
 
 async def post_message(call: ApiCall) -> MessageAccepted:
@@ -251,20 +254,26 @@ def _visitor(call: ApiCall) -> str:
     if call.caller.role != "guest":
         return ""
     visitor = call.request.headers.get(VISITOR, "")
-    name = visitor[:_VISITOR_LENGTH]
-    if not visitor.isascii() or not hmac.compare_digest(visitor, f"{name}{_signature(call, name)}"):
+    if not is_own_visitor(call.api, call.caller, visitor):
         raise ConfigError(
             f"{VISITOR} is missing or was not made by this server.",
             hint="POST /web/visitors gives a page its own id.",
             field=VISITOR,
         )
-    return name
+    return visitor[:_VISITOR_LENGTH]
 
 
-def _signature(call: ApiCall, name: str) -> str:
+def is_own_visitor(api: Api, caller: Caller, visitor: str) -> bool:
+    """Return whether this server made the id of a visitor, for the token of the caller."""
+    name = visitor[:_VISITOR_LENGTH]
+    own = f"{name}{_signature(api, caller, name)}"
+    return visitor.isascii() and hmac.compare_digest(visitor, own)
+
+
+def _signature(api: Api, caller: Caller, name: str) -> str:
     """Return the proof that this server made the name of a visitor, for this token."""
-    key = call.api.derive_key("visitors")
-    return hmac.new(key, f"{call.caller.name}/{name}".encode(), hashlib.sha256).hexdigest()[:24]
+    key = api.derive_key("visitors")
+    return hmac.new(key, f"{caller.name}/{name}".encode(), hashlib.sha256).hexdigest()[:24]
 
 
 def _require_adapter(call: ApiCall) -> WebAdapter:

@@ -9,13 +9,18 @@
   const token = decodeURIComponent(location.hash.slice(1));
   const CHAT = "site";
   const MAX_KEPT = 50;
-  let memory = {};
-  try { memory = JSON.parse(localStorage.getItem("tertulia") ?? "{}"); } catch { memory = {}; }
+  // A line is the side, the text and the id; one that is still being sent has a mark after them.
+  const stored = () => {
+    try { return JSON.parse(localStorage.getItem("tertulia")) ?? {}; } catch { return {}; }
+  };
+  const memory = stored();
   memory.lines ??= [];
   const keep = () => {
     memory.lines = memory.lines.slice(-MAX_KEPT);
     try { localStorage.setItem("tertulia", JSON.stringify(memory)); } catch { /* nothing is kept then */ }
   };
+  const shownIds = new Set(memory.lines.map((line) => line[2]));
+  const isNew = (id) => !shownIds.has(id) && !!shownIds.add(id);
 
   const show = (side, text) => {
     const item = document.createElement("li");
@@ -40,29 +45,48 @@
       ...(options.headers ?? {}),
     },
   });
-  const refused = (status) => {
-    state.textContent = status === 401 || status === 403
-      ? "This chat is closed." : "Not connected; trying again.";
-  };
-  const enter = async () => {
-    if (memory.visitor) return true;
+  const isClosed = (status) => status === 401 || status === 403;
+  const refused = (status, text) => { state.textContent = isClosed(status) ? "This chat is closed." : text; };
+  const lost = (status) => refused(status, "Not connected; trying again.");
+  // Tabs of one browser are one visitor, whichever of them was first.
+  const makeVisitor = async () => {
+    memory.visitor ??= stored().visitor;
+    if (memory.visitor) return 200;
     const response = await ask("/visitors", { method: "POST" });
-    if (!response.ok) { refused(response.status); return false; }
-    memory.visitor = (await response.json()).visitor;
+    if (!response.ok) return response.status;
+    const { visitor } = await response.json();
+    memory.visitor = stored().visitor ?? visitor;
+    keep();
+    return 200;
+  };
+  let entering = null;
+  const enter = () => entering ??= makeVisitor().finally(() => { entering = null; });
+  // Another installation has made the id: this one gives a new one.
+  const forgetVisitor = async (response) => {
+    if (response.status !== 400) return false;
+    const body = await response.json().catch(() => null);
+    if (body?.error?.param !== "X-Visitor-Id") return false;
+    delete memory.visitor;
+    delete memory.last;
     keep();
     return true;
   };
 
   let draft = null;
+  const dropDraft = () => {
+    draft?.parentElement.remove();
+    draft = null;
+  };
   const handle = (name, id, data) => {
     if (name === "delta") {
       draft ??= show("agent", "");
       draft.textContent += data.text ?? "";
     } else if (name === "message") {
-      draft?.parentElement.remove();
-      draft = null;
-      show("agent", data.text ?? "");
-      memory.lines.push(["agent", data.text ?? ""]);
+      dropDraft();
+      if (isNew(id)) {
+        show("agent", data.text ?? "");
+        memory.lines.push(["agent", data.text ?? "", id]);
+      }
       memory.last = id;
       keep();
     }
@@ -71,9 +95,9 @@
     // 0: nothing was received yet. An answer that was on its way when the page was left comes again.
     const headers = { "Last-Event-ID": memory.last ?? "0" };
     const response = await ask(`/${CHAT}/events`, { headers });
-    if (response.status === 400) { delete memory.visitor; keep(); }
-    if (!response.ok) { refused(response.status); return response.status; }
+    if (!response.ok) { await forgetVisitor(response); return response.status; }
     state.textContent = "";
+    dropDraft(); // a piece of it may be missing
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let buffer = "";
     for (;;) {
@@ -95,42 +119,72 @@
   const follow = async () => {
     for (let pause = 500; ; pause = Math.min(pause * 2, 30000)) {
       let status = 0;
-      try { if (await enter()) { status = await read(); } else status = 401; } catch { refused(0); }
-      if (status === 401 || status === 403) return;
+      try {
+        status = await enter();
+        if (status === 200) status = await read();
+      } catch { /* there is no connection */ }
+      if (status !== 200) lost(status);
+      if (isClosed(status)) return;
       if (status === 200) pause = 500;
       await new Promise((resolve) => setTimeout(resolve, pause));
     }
   };
 
-  // A message that may have arrived is sent again with its id, so that it is stored once.
-  let unsent = null;
-  const send = async () => {
-    const text = field.value.trim();
-    if (!text || !memory.visitor) return;
-    const id = unsent?.text === text ? unsent.id : crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
-    unsent = { id, text };
-    // The answer may be here before the request has ended, so the message is shown when it is sent.
-    const shown = show("person", text).parentElement;
-    const line = ["person", text];
-    memory.lines.push(line);
-    keep();
-    const takeBack = (status) => {
-      shown.remove();
-      memory.lines = memory.lines.filter((other) => other !== line);
-      keep();
-      refused(status);
-    };
-    try {
+  const post = async (text, id) => {
+    for (let isRepeated = false; ; isRepeated = true) {
+      const status = await enter();
+      if (status !== 200) return status;
       const response = await ask(`/${CHAT}/messages`, {
         method: "POST",
         headers: { "Content-Type": "application/json" },
         body: JSON.stringify({ text, message_id: id }),
       });
-      if (!response.ok) { takeBack(response.status); return; }
-      field.value = "";
-      unsent = null;
-    } catch { takeBack(0); }
+      if (response.ok) return 200;
+      if (!await forgetVisitor(response) || isRepeated) return response.status;
+    }
   };
+  // A message that may have arrived is sent again with its id, so that it is stored once.
+  let unsent = null;
+  let sending = Promise.resolve();
+  const send = () => {
+    const text = field.value.trim();
+    if (!text) return;
+    const id = unsent?.text === text ? unsent.id : crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
+    unsent = null;
+    // What is written while a message is on its way is the next one.
+    field.value = "";
+    // The answer may be here before the request has ended, so the message is shown when it is sent.
+    const shown = show("person", text).parentElement;
+    const line = ["person", text, id, "sending"];
+    shownIds.add(id);
+    memory.lines.push(line);
+    keep();
+    sending = sending.then(async () => {
+      let status = 0;
+      try { status = await post(text, id); } catch { /* there is no connection */ }
+      if (status === 200) {
+        line.length = 3;
+        state.textContent = "";
+      } else {
+        shown.remove();
+        memory.lines = memory.lines.filter((other) => other !== line);
+        unsent = { id, text };
+        field.value = [text, field.value].filter(Boolean).join("\n");
+        refused(status, "The message was not sent; try again.");
+      }
+      keep();
+    });
+  };
+  // What was said in another tab belongs here too.
+  addEventListener("storage", () => {
+    const other = stored();
+    if (other.visitor !== memory.visitor) return;
+    for (const line of other.lines ?? []) {
+      if (line.length !== 3 || !isNew(line[2])) continue;
+      memory.lines.push(line);
+      show(line[0], line[1]);
+    }
+  });
   form.addEventListener("submit", (event) => { event.preventDefault(); send(); });
   field.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); send(); }
