@@ -320,3 +320,14 @@ def test_guest_with_the_visitor_cookie_of_another_token_gets_a_new_one(
         visitor = client.cookies["tertulia_visitor"]
         client.get("/console/chat")
         assert client.cookies["tertulia_visitor"] == visitor  # which is kept
+
+
+def test_looking_at_the_sign_in_page_with_head_is_no_attempt_to_sign_in(
+    console: ServedConsole,
+) -> None:
+    with console.gateway.store() as store:
+        code = store.browsers.request_code("root")
+    with console.client(None) as client:
+        for _ in range(20):
+            assert client.head("/console/enter").status_code == 200
+        assert client.post("/console/enter", data={"code": code}).status_code == 303

@@ -338,7 +338,7 @@ class Console:
             **self._shared(request, Caller("", "guest"), None),
             "problem": None, "to": _safe_target(request.query_params.get("to", "")),
         }  # fmt: skip
-        if request.method == "GET":
+        if request.method != "POST":
             return _html(render_template("enter.html", context))
         try:
             fields = await self._form(request, None)
