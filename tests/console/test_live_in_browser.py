@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import APIResponse, Page, Route, expect
 
 import tertulia
 from tertulia import Source
@@ -87,6 +88,51 @@ def test_tabs_on_one_session_seven_of_them_and_one_is_looked_at(
         set_hidden(tabs[0], is_hidden=False)
         expect(tabs[0].locator(".entry")).to_have_count(4)
         is_live(tabs[0])
+
+
+def test_page_is_right_after_the_late_response_of_a_button(where: str, profile: Profile) -> None:
+    held: list[tuple[Route, APIResponse]] = []
+    with served_console(where) as console:
+        with console.gateway.store() as store:
+            exchange(store, 1)
+            session = exchange(store, 2)
+        page = _tab(console, profile(console.url), f"/console/sessions/{session}")
+        page.route("**/do/undo", lambda route: held.append((route, route.fetch())))
+        page.get_by_role("button", name="Undo last exchange").click()
+        expect(page.locator(".entry")).to_have_count(2)
+        with console.gateway.store() as store:
+            exchange(store, 3)
+        expect(page.locator(".entry")).to_have_count(4)  # the stream is quicker than the response
+        ((route, response),) = held
+        route.fulfill(response=response)
+        expect(page.locator("#notice")).to_contain_text("taken back")
+        expect(page.locator(".entry")).to_have_count(4)
+        is_live(page)
+
+
+def test_stream_without_a_sign_of_life_is_opened_again_for_what_the_page_has(
+    where: str, profile: Profile
+) -> None:
+    with served_console(where) as console:
+        with console.gateway.store() as store:
+            session = exchange(store, 1)
+        page = console.sign_in(profile(console.url))
+        page.clock.install()
+        page.goto(f"/console/sessions/{session}")
+        is_live(page)
+        address = page.locator("#live").get_attribute("hx-sse:connect") or ""
+        with console.gateway.store() as store:
+            exchange(store, 2)
+        expect(page.locator(".entry")).to_have_count(4)
+        with page.expect_request("**/console/live?*") as request:
+            page.clock.fast_forward(36_000)
+        assert _since(request.value.url) != _since(address)
+        is_live(page)
+
+
+def _since(address: str) -> str:
+    """Return the state of a page that its stream begins with."""
+    return parse_qs(urlsplit(address).query)["since"][0]
 
 
 def _tab(console: ServedConsole, browser: WatchedContext, address: str) -> Page:

@@ -319,7 +319,8 @@ class Console:
         context = {"notice": result, "problem": None, "address": loaded.address}
         parts = loaded.regions(shared) | {"notice": render_template("_notice.html", context)}
         html = partials(parts)
-        if loaded.page.rows is not None:  # the stream has to follow the rows that are here now
+        if loaded.page.is_live:
+            # The stream has to follow the rows that are here now, and may have sent newer parts.
             stream = {"live_address": loaded.live_address(shared)}
             html += partials({"live": render_template("_live.html", stream)}, swap="outerHTML")
         return html

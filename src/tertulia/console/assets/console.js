@@ -59,12 +59,19 @@
     lost();
     const fresh = element.cloneNode(false);
     fresh.removeAttribute("data-htmx-powered");
+    if (element.dataset.last) {
+      const address = new URL(element.getAttribute("hx-sse:connect"), location.href);
+      address.searchParams.set("since", element.dataset.last); // not what the page began with
+      fresh.setAttribute("hx-sse:connect", address.pathname + address.search);
+    }
     element.replaceWith(fresh);
     htmx.process(fresh);
   };
   document.addEventListener("htmx:sse:after:connection", () => { lostSince = null; alive(); });
   document.addEventListener("htmx:sse:before:message", (event) => {
     const message = event.detail.message;
+    const element = $("#live");
+    if (element && message.id) element.dataset.last = message.id;
     alive();
     if (message.event === "failed") {
       event.preventDefault();
