@@ -377,6 +377,16 @@ def test_answer_sent_while_a_page_reads_what_it_missed_is_shown_once(
         assert page.last_message["text"].startswith("Nothing is waiting")
 
 
+def test_head_of_the_events_takes_no_delivery(server: ServedGateway) -> None:
+    with server.client("ana") as client:
+        say(client, "hola")
+        eventually(lambda: [state for _, state in delivery_states(server)] == ["waiting"])
+        response = client.head("/web/den/events")
+        assert response.headers["content-type"].startswith("text/event-stream")
+        with Page(client) as page:
+            assert page.next_message()["text"].startswith("You said: hola")
+
+
 def test_event_id_of_other_chat_replays_nothing(tmp_path: Path) -> None:
     with served_gateway(
         tmp_path / "talk.db", adapters=[WebAdapter()], stream_seconds=0.5

@@ -92,6 +92,11 @@ class EventStream(Response):
         self._events = _until_refused(self._events, check, seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope.get("method") == "HEAD":
+            # The server drops the body: a delivery would count as sent, and reach nobody.
+            await self._events.aclose()
+            await Response(headers=dict(self.headers))(scope, receive, send)
+            return
         with self._counted:
             await self._respond(receive, send)
 
