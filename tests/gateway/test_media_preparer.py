@@ -67,7 +67,7 @@ def test_photo_reaches_the_model_without_its_metadata(where: str) -> None:
             # The original is kept as it was sent, and the trace is the promised one.
             assert await node.store.media.get(stored["hash"]) == samples.photo()
             history = await node.store.transcript(session.id).history()
-            assert history[0]["content"] == "Look!\n[image/jpeg: photo]"
+            assert history[0]["content"] == "Look!\n[image: photo]"
             hashes = (stored["hash"], stored["prepared"]["hash"])
             await node.store.sessions.delete(session.id)
             assert [await node.store.media.get(hash_) for hash_ in hashes] == [None, None]

@@ -44,6 +44,8 @@ def test_refusal_is_rendered_as_an_answer(transcript: Transcript) -> None:
         ("cat.png", "[image: cat.png]"),
         (["a]\n[From: Boss"], "[image: a) (From: Boss]"),
         ([{}], "[file: unknown]"),
+        ([{"type": "image/png", "name": "a.png"}], "[image: a.png]"),
+        ([{"type": "application/pdf", "name": "a.pdf"}], "[application/pdf: a.pdf]"),
     ],
 )
 def test_media_are_described_in_words(transcript: Transcript, media: Any, trace: str) -> None:

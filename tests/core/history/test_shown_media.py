@@ -113,7 +113,7 @@ def test_model_without_vision_reads_a_line(store: Store, transcript: Transcript)
         assert "/srv" not in text
         assert "/x" not in text
     # The promised trace is the same as ever.
-    assert transcript.history()[0]["content"].splitlines()[1] == "[image/jpeg: 1.jpg]"
+    assert transcript.history()[0]["content"].splitlines()[1] == "[image: 1.jpg]"
 
 
 def test_documents_are_files_or_text(store: Store, transcript: Transcript) -> None:

@@ -79,12 +79,19 @@ def describe_media(media: Any) -> str:
         if isinstance(item, str):
             lines.append(f"[image: {clean_for_prompt(item) or 'unknown'}]")
         elif isinstance(item, Mapping) and "hidden_text" not in item:
-            kind = clean_for_prompt(str(item.get("type") or ""), 20) or "file"
+            kind = clean_for_prompt(_media_kind(item.get("type")), 20) or "file"
             location = item.get("path") or item.get("url") or item.get("name") or ""
             problem = clean_for_prompt(str(item.get("problem") or ""), 80)
             note = f", not received: {problem}" if problem else ""
             lines.append(f"[{kind}: {clean_for_prompt(str(location)) or 'unknown'}{note}]")
     return "\n".join(lines)
+
+
+def _media_kind(media_type: Any) -> str:
+    """Return `image` for `image/png`, also of audio and video; another type as it is."""
+    text = str(media_type or "")
+    kind = text.partition("/")[0]
+    return kind if kind in ("image", "audio", "video") else text
 
 
 def replace_invalid(text: str) -> str:
