@@ -305,8 +305,10 @@ def test_the_answer_and_its_delivery_are_one_transaction(store: Store) -> None:
     assert parcel.body == {"text": "hi"}
 
 
-def test_answer_without_text_delivers_nothing(store: Store) -> None:
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_answer_without_text_delivers_nothing(store: Store, text: str) -> None:
+    """Chat apps refuse a blank message: it would end as a dead letter."""
     with store.turn(ANA, "hello") as turn:
         turn.add_assistant(None, tool_calls=[call()], deliver="origin")
-        turn.add_assistant("", deliver="origin")
+        turn.add_assistant(text, deliver="origin")
     assert store.outbox.find().items == ()

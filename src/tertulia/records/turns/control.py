@@ -16,6 +16,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from tertulia.core import validate
+from tertulia.core.history.content import has_content
 from tertulia.core.history.formats import Format, Timestamps
 from tertulia.core.history.model_traits import ModelTraits
 from tertulia.core.message import (
@@ -189,8 +190,8 @@ class TurnControl:
     ) -> Callable[[], None]:
         """Return the call that stores a message of the model, and does nothing else.
 
-        Its delivery is formatted before: that must not hold a transaction up. `deliver_as` are
-        `reply_to` and `replaces` of the delivery; see `Outbox.put`.
+        Its delivery is formatted before: that must not hold a transaction up. A blank text is not
+        delivered. `deliver_as` are `reply_to` and `replaces` of the delivery; see `Outbox.put`.
         """
         validate.collection("tool_calls", tool_calls)
         calls = [call_to_dict(call) for call in tool_calls]
@@ -202,7 +203,7 @@ class TurnControl:
             message["reasoning_content"] = reasoning
         drafts = [draft(message)]
         deliveries: Sequence[outbox.Delivery] = ()
-        if text and deliver is not None:
+        if deliver is not None and text is not None and has_content(text):
             deliveries = self._deliveries(text, deliver, None, deliver_as)
         return partial(self._store_assistant, text, drafts, calls, usage, deliveries, more)
 
