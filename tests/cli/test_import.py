@@ -83,6 +83,19 @@ def test_folder_one_level_off_is_found(tmp_path: Path, level: str) -> None:
         assert "15 sessions" in text
 
 
+def test_folder_beside_an_empty_one_is_not_read(
+    empty_store_cli: CommandLine, tmp_path: Path
+) -> None:
+    """It may be of another program, or of somebody else."""
+    (tmp_path / "other/sessions").mkdir(parents=True)
+    (tmp_path / "other/sessions/secret.jsonl").write_text('{"role": "user", "content": "hello"}\n')
+    (tmp_path / "empty").mkdir()
+    empty_store_cli("store", "migrate")
+    error = empty_store_cli.error("import", "nanobot", str(tmp_path / "empty"), expect=3)
+    assert "no sessions of nanobot" in error["message"]
+    assert empty_store_cli.json("sessions", "list") == []
+
+
 def test_import_of_nothing_says_what_it_looked_for(
     empty_store_cli: CommandLine, tmp_path: Path
 ) -> None:

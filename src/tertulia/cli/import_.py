@@ -119,6 +119,12 @@ _LOOKED_FOR = {
     "openclaw": "agents/NAME/sessions/*.jsonl",
     "jsonl": "*.jsonl",
 }
+# What each system has directly in its folder.
+_DIRECTLY_INSIDE = {
+    "hermes": ("sessions", "state.db"),
+    "nanobot": ("sessions", "workspace/sessions"),
+    "openclaw": ("agents",),
+}
 _MAX_CANDIDATES = 50
 
 
@@ -153,12 +159,17 @@ def _is_empty(report: Report) -> bool:
 
 
 def _neighbours(kind: Kind, path: str) -> list[str]:
-    """Return the folders just below and above a folder."""
+    """Return the folders just below a folder, and the one above if it is a folder of the system.
+
+    Otherwise sessions that are found above belong to something else: a reader looks into every
+    folder below, such as all of a home folder.
+    """
     if kind == "jsonl" or not os.path.isdir(path):
         return []
     below = sorted(entry.path for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False))
     above = os.path.dirname(os.path.abspath(path))
-    return [*below[:_MAX_CANDIDATES], above]
+    is_above = any(os.path.lexists(os.path.join(above, name)) for name in _DIRECTLY_INSIDE[kind])
+    return [*below[:_MAX_CANDIDATES], *([above] if is_above else [])]
 
 
 def _print_report(options: CommandOptions, report: Report, *, dry_run: bool) -> None:
