@@ -69,6 +69,12 @@ def test_missing_folder_is_not_found(empty_store_cli: CommandLine) -> None:
     assert error["code"] == "not_found"
 
 
+def test_missing_file_is_not_called_a_folder(empty_store_cli: CommandLine) -> None:
+    error = empty_store_cli.error("import", "jsonl", "nowhere.jsonl", expect=3)
+    assert "no file or folder nowhere.jsonl" in error["message"]
+    assert ".jsonl files" in error["hint"]
+
+
 @pytest.mark.parametrize("level", ["above", "below"])
 def test_folder_one_level_off_is_found(tmp_path: Path, level: str) -> None:
     home = planted("hermes002_main", tmp_path)

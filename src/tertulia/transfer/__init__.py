@@ -11,7 +11,7 @@ from datetime import tzinfo
 from typing import TYPE_CHECKING, Final, Literal
 
 from tertulia.core.settings import Settings, require_zone
-from tertulia.errors import ConfigError
+from tertulia.errors import ConfigError, NotFound
 from tertulia.records.iterate import Selection
 from tertulia.transfer.archive import Manifest, restore, write_archive
 from tertulia.transfer.exporters.export import Document, ExportReport, document, export_to
@@ -123,6 +123,11 @@ def _folder_of(kind: Kind, path: str | os.PathLike[str]) -> str:
     name = os.fspath(path)
     if kind == "jsonl" and os.path.isfile(name) and not os.path.islink(name):
         return os.path.dirname(os.path.abspath(name))
+    if kind == "jsonl" and not os.path.isdir(name):
+        raise NotFound(
+            f"There is no file or folder {name} that can be imported.",
+            hint="Give a file of messages that is not a link, or a folder of .jsonl files.",
+        )
     return name
 
 
