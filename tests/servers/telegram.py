@@ -113,6 +113,7 @@ class TelegramServer(ScriptedServer):
         self.allowed: set[str] | None = None
         self.webhook: dict[str, Any] | None = None
         self.webhook_target: str | None = None  # where calls really go: no name is looked up
+        self.webhook_failed_at: int | None = None
         self.token: str = TOKEN
         self.presses: dict[str, bool] = {}  # each press by its id, and whether it was answered
         self.pressed: list[dict[str, Any]] = []  # the updates of presses
@@ -333,7 +334,11 @@ class TelegramServer(ScriptedServer):
             case "getWebhookInfo":
                 url = (self.webhook or {}).get("url", "")
                 count = len(self.pending)
-                return {"url": url, "has_custom_certificate": False, "pending_update_count": count}
+                info = {"url": url, "has_custom_certificate": False, "pending_update_count": count}
+                if self.webhook_failed_at is not None:
+                    info |= {"last_error_date": self.webhook_failed_at}
+                    info |= {"last_error_message": "Wrong response from the webhook: 404 Not Found"}
+                return info
             case "setMyCommands":
                 self.commands = fields["commands"]
                 return True

@@ -376,6 +376,39 @@ def test_webhook_of_an_earlier_configuration_is_removed(server: TelegramServer) 
     assert server.webhook is None
 
 
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(404, b"404: Not Found", times=None),
+        refusal(404, "Not Found", times=None),
+        refusal(404, "Not Found: method not found", times=None),
+        refusal(400, "Bad Request", times=None),
+    ],
+)
+def test_server_without_webhooks_and_menus_is_polled(server: TelegramServer, fault: Fault) -> None:
+    for method in ("deleteWebhook", "setMyCommands"):
+        server.spoil(method, fault)
+    server.write(42, "hola")
+
+    async def act(listener: Listener) -> None:
+        await listener.adapter.fill_menu((MenuEntry("new", "Start afresh"),))
+        await listener.wait_texts("hola")
+
+    play(server, act)
+
+
+def test_webhook_that_another_program_sets_meanwhile_is_removed(server: TelegramServer) -> None:
+    async def act(listener: Listener) -> None:
+        await listener.wait(lambda: listener.adapter.state.listening)
+        server.webhook = {"url": "https://elsewhere.example"}
+        server.write(42, "one")  # ends the poll that waits
+        await listener.wait(lambda: server.webhook is None)
+        server.write(42, "two")
+        await listener.wait_texts("one", "two")
+
+    play(server, act)
+
+
 def test_one_account_polls_once_at_a_time(server: TelegramServer) -> None:
     async def act(listener: Listener) -> None:
         for number in range(20):
@@ -526,6 +559,52 @@ def test_webhook_that_was_removed_is_set_again(
         await listener.wait(lambda: server.webhook is not None)
         server.webhook = None
         await listener.wait(lambda: server.count("setWebhook") == 2)
+
+    play(server, act, webhook=("https://me.example/platforms/telegram", "s3cret"))
+
+
+def test_webhook_that_is_refused_is_set_again_after_growing_pauses(
+    server: TelegramServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[int] = []
+
+    class RecordingBackoff:
+        def delay(self, attempt: int, _: float) -> float:
+            attempts.append(attempt)
+            return 0.01
+
+    monkeypatch.setattr(adapter_module, "_RECONNECT", RecordingBackoff())
+    reason = "Bad Request: bad webhook: Failed to resolve host: Name or service not known"
+    server.spoil("setWebhook", refusal(400, reason, times=None))
+
+    async def act(listener: Listener) -> None:
+        await listener.wait(lambda: server.count("setWebhook") == 4)
+        assert "check public_url" in str(listener.adapter.state.problem)
+        assert not listener.adapter.state.listening
+
+    play(server, act, webhook=("https://nowhere.example/platforms/telegram", "s3cret"))
+    assert attempts[:3] == [1, 2, 3]
+
+
+def test_webhook_that_telegram_cannot_reach_is_a_problem_until_it_is_called(
+    server: TelegramServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapter_module, "_WEBHOOK_CHECK_SECONDS", 0.05)
+
+    async def act(listener: Listener) -> None:
+        adapter = listener.adapter
+        await listener.wait(lambda: adapter.state.listening)
+        message = server.write(42, "hola")
+        server.webhook_failed_at = 1_800_000_000
+        await listener.wait(lambda: not adapter.state.listening)
+        assert "1 waiting" in str(adapter.state.problem)
+        assert server.count("setWebhook") == 1
+        monkeypatch.setattr("time.time", lambda: 1_800_000_001.0)
+        await adapter.respond(post({"update_id": 1, "message": message}))
+        assert adapter.state.listening
+        checks = server.count("getWebhookInfo")
+        await listener.wait(lambda: server.count("getWebhookInfo") >= checks + 2)
+        assert adapter.state.listening
 
     play(server, act, webhook=("https://me.example/platforms/telegram", "s3cret"))
 

@@ -15,7 +15,7 @@ import logging
 import re
 import time
 import zlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -118,6 +118,7 @@ class TelegramAdapter(Adapter):
         self._typing = TypingTasks()
         self._without_drafts: set[str] = set()
         self._quiet_until: dict[str, float] = {}
+        self._updated_at = 0.0  # when Telegram last called the webhook, in seconds
 
     # -- listen
 
@@ -129,12 +130,11 @@ class TelegramAdapter(Adapter):
             while True:
                 try:
                     self._bot = read_bot(await self._api.ask("getMe"))
-                    attempts = 0
                     await (self._poll(receive) if self._webhook is None else self._keep_webhook())
                 except AccountProblem:
                     raise
                 except PlatformError as problem:
-                    attempts += 1
+                    attempts = 1 if self.state.listening else attempts + 1
                     self.mark_problem(problem.message)
                     await self._pause(problem, _RECONNECT, attempts)
         finally:
@@ -143,8 +143,7 @@ class TelegramAdapter(Adapter):
 
     async def _poll(self, receive: Receive) -> None:
         """Poll until cancelled; raise a `PlatformError` if the bot has to be connected anew."""
-        # A webhook of an earlier configuration would make every poll fail. What waits is kept.
-        await self._api.ask("deleteWebhook", {"drop_pending_updates": False})
+        await self._remove_webhook()
         offset: int | None = None
         attempts, limit, seconds = 0, _BATCH, 0  # the first poll shows at once whether it works
         while True:
@@ -169,6 +168,20 @@ class TelegramAdapter(Adapter):
             attempts, seconds = attempts + 1, 0
             backoff = _CONFLICT if isinstance(problem, PollConflict) else _RECONNECT
             await self._pause(problem, backoff, attempts)
+            if isinstance(problem, PollConflict):
+                await self._remove_webhook()
+
+    async def _remove_webhook(self) -> None:
+        """Remove the webhook of another configuration: every poll would fail. What waits is kept.
+
+        Servers without webhooks refuse it. If there is one all the same, the poll tells.
+        """
+        try:
+            await self._api.ask("deleteWebhook", {"drop_pending_updates": False})
+        except AccountProblem:
+            raise
+        except PlatformError as problem:
+            log.warning("telegram: the webhook was not removed: %s", problem.message)
 
     async def _get_updates(self, offset: int | None, limit: int, seconds: int) -> list[Any]:
         parameters: dict[str, Any] = {
@@ -256,16 +269,26 @@ class TelegramAdapter(Adapter):
         """Tell Telegram the address of the webhook, and look from time to time that it stays."""
         assert self._webhook is not None
         url, secret = self._webhook
+        is_set = False
         while True:
             info = await self._api.ask("getWebhookInfo")
-            if not isinstance(info, dict) or info.get("url") != url or not self.state.listening:
+            info = info if isinstance(info, dict) else {}
+            problem = None
+            if is_set and info.get("url") == url:
+                problem = _webhook_problem(info, self._updated_at)
+            else:
                 parameters = {
                     "url": url,
                     "secret_token": secret,
                     "allowed_updates": ALLOWED_UPDATES,
                 }
                 await self._api.ask("setWebhook", parameters)
-            self.mark_listening()
+                is_set = True
+            if problem is None:
+                self.mark_listening()
+            else:
+                log.warning("telegram: %s", problem)
+                self.mark_problem(problem)
             await asyncio.sleep(_WEBHOOK_CHECK_SECONDS)
 
     async def respond(self, request: HttpRequest) -> HttpResponse:
@@ -282,7 +305,8 @@ class TelegramAdapter(Adapter):
             raise PlatformUnavailable(
                 "telegram accepts no messages now.", hint="Try again in a moment."
             )
-        self.mark_heard()
+        self._updated_at = time.time()
+        self.mark_listening()
         try:
             update = json.loads(request.body.decode("utf-8", "replace"))
         except (ValueError, RecursionError):
@@ -453,6 +477,19 @@ def _skip_unreadable(body: bytes, offset: int | None, limit: int) -> tuple[int |
         return int(match[1]), 1
     log.warning("telegram: update %s cannot be read and is skipped", int(match[1]))
     return int(match[1]) + 1, limit
+
+
+def _webhook_problem(info: Mapping[str, Any], updated_at: float) -> str | None:
+    """Return why Telegram cannot deliver: updates wait, and its last call of us failed."""
+    waiting, failed_at = info.get("pending_update_count"), info.get("last_error_date")
+    if not isinstance(waiting, int) or not isinstance(failed_at, int):
+        return None
+    if waiting < 1 or failed_at < updated_at:
+        return None
+    return (
+        f"Telegram cannot deliver updates to the webhook ({waiting} waiting)."
+        " Check that public_url leads to this gateway."
+    )
 
 
 def _draft(update: StreamUpdate) -> dict[str, Any]:

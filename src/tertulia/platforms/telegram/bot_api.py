@@ -30,6 +30,7 @@ _SEND_SECONDS: Final = 60.0
 _READ_SECONDS: Final = 20.0
 # Seconds of the pause after a 429 that names none; one that the platform names may be minutes.
 _DEFAULT_PAUSE: Final = 3.0
+_HINT_TOKEN: Final = "Check the token, or get a new one from BotFather."  # noqa: S105
 _TOKEN_IN_URL = re.compile(r"/bot[^/\s]+/")
 
 # The meanings of refusals, which the Bot API tells apart only by their texts: the first text that
@@ -49,6 +50,8 @@ _REASONS: Final = {
     "topic_deleted": "the topic was deleted",
     "terminated by other": "another program asks for the updates of this bot",
     "webhook is active": "the bot has a webhook",
+    "bad webhook": "the address of the webhook is not accepted; check public_url",
+    "secret token": "the secret has characters other than A-Z, a-z, 0-9, _ and -, or too many",
     "too many requests": "too many messages",
     "too long": "the text is too long",
     "too_long": "the text is too long",
@@ -102,6 +105,12 @@ class ChatMoved(PlatformError):
         self.chat_id = chat_id
 
 
+class NothingFound(PlatformError):
+    """There is no bot with this token, or the server does not know this method."""
+
+    code = "nothing_found"
+
+
 class UnreadableAnswer(PlatformError):
     """The answer is complete, and not JSON."""
 
@@ -136,9 +145,14 @@ class BotApi(HttpApi):
         """
         try:
             return await self._call(method, parameters or {}, None, seconds)
+        except NothingFound as problem:
+            error: PlatformError = AccountProblem(problem.message, hint=_HINT_TOKEN)
         except OutcomeUnknown as problem:
-            message = problem.message
-        raise PlatformUnavailable(message, hint="It is tried again.")
+            error = PlatformUnavailable(problem.message, hint="It is tried again.")
+        if isinstance(error, AccountProblem) and method != "getMe":
+            await self.ask("getMe")  # raises if every method is unknown: then the token is wrong
+            error = Refused(f"Telegram does not know {method}.", hint="Check base_url.")
+        raise error
 
     async def send(
         self, method: str, parameters: Mapping[str, Any], *, file: tuple[str, File] | None = None
@@ -151,9 +165,12 @@ class BotApi(HttpApi):
         try:
             async with self._room:
                 return await self._call(method, parameters, file, _SEND_SECONDS)
+        except NothingFound as problem:
+            error: PlatformError = AccountProblem(problem.message, hint=_HINT_TOKEN)
         except UnreadableAnswer as problem:
-            message = problem.message
-        raise OutcomeUnknown(message, hint="Look into the chat whether it arrived.")
+            hint = "Look into the chat whether it arrived."
+            error = OutcomeUnknown(problem.message, hint=hint)
+        raise error
 
     async def download(self, file_path: str) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of a file; raise `Refused` if its link has expired."""
@@ -251,8 +268,10 @@ def _refusal(method: str, answer: Mapping[str, Any]) -> PlatformError:
     parameters = parameters if isinstance(parameters, dict) else {}
     message = f"Telegram refused {method} with {code}: {_describe(reason)}."
     problem: PlatformError = Refused(message, hint="Check that the bot may write in this chat.")
-    if code == 401 or (code == 404 and "method" not in reason):
-        problem = AccountProblem(message, hint="Check the token, or get a new one from BotFather.")
+    if code == 401:
+        problem = AccountProblem(message, hint=_HINT_TOKEN)
+    elif code == 404 and "method" not in reason:
+        problem = NothingFound(message)
     elif code == 409:
         problem = PollConflict(message, hint="Stop the other program, or delete its webhook.")
     elif code == 413:
