@@ -504,6 +504,30 @@ def test_account_that_cannot_be_asked_goes_on_listening(
     assert play(server, act).texts == ["hola"]
 
 
+@pytest.mark.parametrize(
+    "fault",
+    [Fault(404, b"404: Not Found", times=None), Fault(500, b"", times=None), refusal(100)],
+)
+def test_message_is_stored_before_the_account_could_be_asked(
+    server: WhatsAppServer, fault: Fault
+) -> None:
+    server.spoil("number", fault)
+
+    async def run() -> None:
+        listener = Listener(server)
+        listening = asyncio.create_task(listener.adapter.listen(listener.receive))
+        try:
+            await asyncio.to_thread(server.wait, lambda: server.count("number") > 0)
+            assert await listener.write(ANA, "hola") == 200
+            assert listener.texts == ["hola"]
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+            await listener.adapter.close()
+
+    asyncio.run(run())
+
+
 # -- sending
 
 

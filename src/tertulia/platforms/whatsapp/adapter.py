@@ -116,6 +116,8 @@ class WhatsAppAdapter(Adapter):
     async def listen(self, receive: Receive) -> None:
         """Accept notifications until cancelled; raise `AccountProblem` for a refused token."""
         self.loop = asyncio.get_running_loop()
+        # A notification can be stored while the Graph API does not answer.
+        self._receive = receive
         attempts = 0
         try:
             while True:
@@ -126,13 +128,12 @@ class WhatsAppAdapter(Adapter):
                 except PlatformError as problem:
                     attempts += 1
                     seconds = _RECONNECT.delay(attempts, JITTER.random())
-                    if self._receive is None:
+                    if not self.state.listening:
                         self.mark_problem(problem.message)
                     log.warning("whatsapp: %s Trying again in %.1f s.", problem.message, seconds)
                     await asyncio.sleep(seconds)
                 else:
                     attempts = 0
-                    self._receive = receive
                     self.mark_listening()
                     await asyncio.sleep(_CHECK_SECONDS)
         finally:
