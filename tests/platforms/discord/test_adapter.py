@@ -593,8 +593,11 @@ def test_server_that_cannot_be_reached_is_reached_later(server: DiscordServer) -
 @pytest.mark.parametrize("operation", ["users/@me/guilds", "guilds/100/channels", "history"])
 @pytest.mark.parametrize(
     "fault",
-    [Fault(502, b"<html>"), Fault(200, b"{"), Fault(200, b"5"), Fault(end="cut"), rate_limit(0.05)],
-)
+    [
+        Fault(502, b"<html>"), Fault(404, b"<html>"), Fault(200, b"{"), Fault(200, b"5"),
+        Fault(end="cut"), rate_limit(0.05),
+    ],
+)  # fmt: skip
 def test_no_fault_while_catching_up_loses_a_message(
     server: DiscordServer, operation: str, fault: Fault
 ) -> None:
@@ -612,6 +615,32 @@ def test_no_fault_while_catching_up_loses_a_message(
         await listener.wait(lambda: {"meanwhile", "in the thread"} <= set(listener.texts))
 
     play(server, again, cursor=first.position.cursor)
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault(404, b"404: Not Found", times=None), refusal(404, 0, times=None)]
+)
+def test_server_that_has_only_messages_is_enough(server: DiscordServer, fault: Fault) -> None:
+    """Who proxies the API may serve only a part of it; names and menus are not needed."""
+    for path in ("applications/@me", "gateway/bot", "commands", f"channels/{GENERAL}"):
+        server.spoil(path, fault)
+    for path in ("users/@me/guilds", "history"):
+        server.spoil(path, fault)
+
+    async def act(listener: Listener) -> None:
+        await listener.adapter.fill_menu((MenuEntry("new", "Start afresh"),))
+        server.write(DM, "hola")
+        await listener.wait_texts("hola")
+
+    first = play(server, act, gateway_url=server.gateway_url)
+    server.expire_sessions()
+
+    async def again(listener: Listener) -> None:
+        server.dispatch("CHANNEL_UPDATE", {"id": GENERAL})  # it has to be asked for anew
+        server.write(GENERAL, "again")
+        await listener.wait_texts("again")
+
+    play(server, again, cursor=first.position.cursor, gateway_url=server.gateway_url)
 
 
 @pytest.mark.check

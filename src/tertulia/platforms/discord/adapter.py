@@ -36,6 +36,7 @@ from tertulia.platforms.discord.event_listener import EventListener, ask_until_a
 from tertulia.platforms.discord.gateway_events import DiscordBot
 from tertulia.platforms.discord.rest_api import (
     MessageGone,
+    PathMissing,
     ReferenceRefused,
     RestApi,
     unreadable,
@@ -130,10 +131,14 @@ class DiscordAdapter(Adapter):
     async def _own_bot(self) -> DiscordBot:
         if self._bot is None:
             user = await self._api.ask_object("GET", "/users/@me")
-            application = await self._api.ask_object("GET", "/applications/@me")
             try:
+                application = await self._api.ask_object("GET", "/applications/@me")
+            except (Refused, PathMissing):
+                application = {}
+            try:
+                # An application and its bot have the same id, except for some from before 2016.
                 self._bot = DiscordBot(
-                    str(user["id"]), str(user["username"]), str(application["id"])
+                    str(user["id"]), str(user["username"]), str(application.get("id", user["id"]))
                 )
             except KeyError:
                 raise PlatformUnavailable(

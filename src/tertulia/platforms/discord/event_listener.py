@@ -32,7 +32,7 @@ from tertulia.platforms.base import MALFORMED, Changed, Passed, Receive, Update
 from tertulia.platforms.discord import gateway_events
 from tertulia.platforms.discord.cursor_position import Position
 from tertulia.platforms.discord.gateway_events import Channel, ChatContext, DiscordBot
-from tertulia.platforms.discord.rest_api import RestApi, unreadable
+from tertulia.platforms.discord.rest_api import PathMissing, RestApi, unreadable
 from tertulia.platforms.discord.slash_commands import SlashCommands
 from tertulia.platforms.discord.socket_session import (
     ConnectionEnded,
@@ -53,6 +53,8 @@ _STABLE_SECONDS: Final = 60.0
 _CURSOR_SECONDS: Final = 30.0
 # So many attempts to reach the address of a session, then a new one is begun.
 _MAX_FAILURES: Final = 5
+# So many attempts to read what the server does not have, or a proxy does not pass on.
+_MAX_MISSING: Final = 4
 _ROLES_SECONDS: Final = 600.0
 _MAX_REMEMBERED: Final = 5_000
 # Messages of different channels may come out of order by so much.
@@ -144,7 +146,12 @@ class EventListener:
 
     async def _address(self) -> str:
         """Return the address for a new session; wait if there were too many sessions today."""
-        answer = await self._api.ask_object("GET", "/gateway/bot")
+        try:
+            answer = await self._api.ask_object("GET", "/gateway/bot")
+        except (Refused, PathMissing):
+            answer = {}
+        if self._gateway_url is not None and "session_start_limit" not in answer:
+            return self._gateway_url  # a server of one's own, which counts no sessions
         try:
             limit = answer["session_start_limit"]
             url, left = str(answer["url"]), int(limit["remaining"])
@@ -378,7 +385,15 @@ class EventListener:
 
     async def _ask_until_answered(self, path: str) -> Any:
         """Ask until there is an answer; raise `Refused`, or `AccountProblem`."""
-        return await ask_until_answered(lambda: self._api.ask("GET", path))
+
+        async def ask() -> Any:
+            try:
+                return await self._api.ask("GET", path)
+            except PathMissing as problem:
+                # Only names are asked for here: no message waits for them.
+                raise Refused(problem.message, hint="It is left out.") from None
+
+        return await ask_until_answered(ask)
 
     async def _ask_for_list(self, path: str, field: str | None = None) -> list[Any]:
         """Ask until there is a list, which may be a field of the answer; raise as above."""
@@ -410,7 +425,11 @@ class EventListener:
         guilds: list[str] = []
         while True:
             after = f"&after={guilds[-1]}" if guilds else ""
-            page = await self._ask_for_list(f"/users/@me/guilds?limit=200{after}")
+            try:
+                page = await self._ask_for_list(f"/users/@me/guilds?limit=200{after}")
+            except Refused:
+                log.warning("discord: the list of servers could not be read")
+                return guilds
             ids = [str(number) for number in map(_number_of, page) if number]
             guilds += ids
             if len(page) < 200 or not ids:
@@ -474,11 +493,12 @@ async def ask_until_answered(
         except AccountProblem:
             raise
         except PlatformError as problem:
-            if not problem.retryable:
+            attempts += 1
+            is_missing = isinstance(problem, PathMissing) and attempts >= _MAX_MISSING
+            if is_missing or not problem.retryable:
                 raise Refused(problem.message, hint="It is left out.") from None
             if on_problem is not None:
                 on_problem(problem.message)
-            attempts += 1
             await _pause(problem, attempts)
 
 

@@ -69,6 +69,12 @@ class MessageGone(PlatformError):
     code = "message_gone"
 
 
+class PathMissing(PlatformUnavailable):
+    """The server does not know this path, or something before it does not pass it on."""
+
+    code = "path_missing"
+
+
 class RestApi(HttpApi):
     """A connection to the REST API for one bot."""
 
@@ -247,10 +253,11 @@ def _error(
         return TooLarge(message, hint="Send less.")
     if status < 300 or status >= 500:
         return OutcomeUnknown(message, hint="Look into the chat whether it arrived.")
-    if not isinstance(code, int):
-        # The API gives reasons: this came from something before it, which passed nothing on.
-        return PlatformUnavailable(message, hint="Check base_url and the proxies in between.")
-    return _refusal(message, status, code, body)
+    if isinstance(code, int):
+        return _refusal(message, status, code, body)
+    # The API gives reasons: this came from something before it, which passed nothing on.
+    kind = PathMissing if status == 404 else PlatformUnavailable
+    return kind(message, hint="Check base_url and the proxies in between.")
 
 
 def _refusal(message: str, status: int, code: int, body: Mapping[str, Any]) -> PlatformError:
