@@ -14,6 +14,8 @@ from tertulia.platforms.base import MenuEntry
 from tertulia.platforms.definition import BuildContext
 from tertulia.platforms.matrix import PLATFORM, MatrixSettings
 from tertulia.platforms.matrix.adapter import MatrixAdapter
+from tests.servers.matrix import AGENT, TOKEN, MatrixServer
+from tests.servers.scripted_http import Fault
 
 ME = "@agent:example.org"
 ANA = "@ana:example.org"
@@ -60,3 +62,17 @@ def test_menu_names_the_commands() -> None:
     adapter = MatrixAdapter(settings(), "x")
     asyncio.run(adapter.fill_menu((MenuEntry("new", "begin anew"),)))
     assert adapter._menu[0].name == "new"
+
+
+def test_server_without_profiles_is_enough() -> None:
+    with MatrixServer() as server:
+        server.spoil("profile", Fault(404, b"404: Not Found", times=None))
+
+        async def identify() -> str:
+            adapter = MatrixAdapter(settings(base_url=server.url), TOKEN)
+            try:
+                return await adapter.identify()
+            finally:
+                await adapter.close()
+
+        assert asyncio.run(identify()) == AGENT

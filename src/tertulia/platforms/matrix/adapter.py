@@ -57,6 +57,7 @@ from tertulia.platforms.matrix import MatrixSettings
 from tertulia.platforms.matrix.client_api import (
     HomeserverApi,
     Json,
+    PathMissing,
     as_dict,
     as_list,
     as_text,
@@ -179,7 +180,7 @@ class MatrixAdapter(Adapter):
         try:
             profile = await self._api.get(f"/_matrix/client/v3/profile/{quote(user_id, safe='')}")
             reader.display_name = as_text(profile.get("displayname"))
-        except Refused:
+        except (Refused, PathMissing):
             log.debug("matrix: the account has no profile")
         reader.commands = frozenset(entry.name for entry in self._menu)
         self._reader = reader

@@ -34,6 +34,12 @@ _LATER_ERRORS: Final = frozenset({"M_RESOURCE_LIMIT_EXCEEDED"})
 Json = dict[str, Any]
 
 
+class PathMissing(PlatformUnavailable):
+    """The server does not know this path, or something before it does not pass it on."""
+
+    code = "path_missing"
+
+
 class HomeserverApi(HttpApi):
     """Requests with the token of one account."""
 
@@ -183,9 +189,8 @@ def error_of(response: httpx2.Response, answer: Json | None, *, is_read: bool) -
         return _unknown(message)
     if not code or status >= 500 or code in _LATER_ERRORS:
         # Without a code it is the page of a proxy, or base_url is not that of a homeserver.
-        return PlatformUnavailable(
-            message, hint="Check base_url and the homeserver. It is tried again."
-        )
+        kind = PathMissing if status == 404 else PlatformUnavailable
+        return kind(message, hint="Check base_url and the homeserver. It is tried again.")
     return Refused(message, hint="Check that the agent may write in this room.", status=status)
 
 
