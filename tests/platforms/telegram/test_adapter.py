@@ -15,12 +15,14 @@ import pytest
 from tertulia.core.backoff import Backoff
 from tertulia.core.buttons import Button
 from tertulia.core.media import Media
+from tertulia.core.secret import Secret
 from tertulia.core.source import Source
 from tertulia.core.text.markdown import parse
 from tertulia.core.text.spans import Span
 from tertulia.errors import (
     AccessDenied,
     AccountProblem,
+    ConfigError,
     OutcomeUnknown,
     PlatformError,
     PlatformUnavailable,
@@ -38,6 +40,8 @@ from tertulia.platforms.base import (
     StreamUpdate,
     Update,
 )
+from tertulia.platforms.definition import BuildContext
+from tertulia.platforms.telegram import PLATFORM, TelegramSettings
 from tertulia.platforms.telegram import adapter as adapter_module
 from tertulia.platforms.telegram.adapter import TelegramAdapter
 from tertulia.platforms.telegram.entities import format_text
@@ -518,6 +522,31 @@ def test_revoked_token_ends_listening_with_an_account_problem(server: TelegramSe
 
 
 # -- webhook
+
+
+@pytest.mark.parametrize(
+    ("base_url", "public_url", "problem"),
+    [
+        ("https://api.telegram.org", "https://me.example", None),
+        ("https://api.telegram.org/", "http://me.example", "does not begin with https"),
+        ("https://api.telegram.org", None, "has no public_url"),
+        ("http://127.0.0.1:8081", "http://127.0.0.1:8460", None),
+        ("http://127.0.0.1:8081", "127.0.0.1:8460", "does not begin with https"),
+    ],
+)
+def test_only_a_server_of_ones_own_calls_an_address_without_https(
+    base_url: str, public_url: str | None, problem: str | None
+) -> None:
+    settings = TelegramSettings(
+        token=Secret("t"), secret=Secret("s"), mode="webhook", base_url=base_url,
+        public_url=public_url,
+    )  # fmt: skip
+    context = BuildContext(name="telegram", settings=settings, folder="x", environ={})
+    if problem is None:
+        assert PLATFORM.build_adapter(context).needs_http
+    else:
+        with pytest.raises(ConfigError, match=problem):
+            PLATFORM.build_adapter(context)
 
 
 def post(update: object, secret: str = "s3cret") -> HttpRequest:

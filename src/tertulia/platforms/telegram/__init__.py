@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal
 
 from tertulia.core.secret import Secret
 from tertulia.core.text.spans import FormattedText
@@ -17,6 +17,8 @@ from tertulia.platforms.definition import (
 )
 from tertulia.platforms.settings import PlatformSettings
 
+_API: Final = "https://api.telegram.org"
+
 
 class TelegramSettings(PlatformSettings, frozen=True, kw_only=True):
     """A bot on Telegram.
@@ -26,14 +28,15 @@ class TelegramSettings(PlatformSettings, frozen=True, kw_only=True):
     base_url      the address of the Bot API server
     mode          how messages are received: poll (nothing else is needed) or webhook (Telegram
                   calls this gateway, which needs an address that Telegram can reach)
-    public_url    webhook: the address of this gateway as Telegram reaches it, with https
+    public_url    webhook: the address of this gateway as Telegram reaches it, with https; a Bot API
+                  server of your own may call an address with http
     secret        webhook: a secret that Telegram sends with each call; better kept out of the file
     secret_env    the environment variable that contains it
     """
 
     token: Secret | None = None
     token_env: str | None = None
-    base_url: str = "https://api.telegram.org"
+    base_url: str = _API
     mode: Literal["poll", "webhook"] = "poll"
     public_url: str | None = None
     secret: Secret | None = None
@@ -56,12 +59,7 @@ def build(context: BuildContext) -> Adapter:
     check_address(context, "base_url")
     webhook = None
     if settings.mode == "webhook":
-        if not (settings.public_url or "").startswith("https://"):
-            raise ConfigError(
-                f"{context.section} receives by webhook, and has no public_url.",
-                hint='Set the address that Telegram can reach: public_url = "https://…"',
-                field=f"{context.section}.public_url",
-            )
+        _check_public_url(context)
         path = "/".join(filter(None, ("platforms", context.name, context.account)))
         url = f"{(settings.public_url or '').rstrip('/')}/{path}"
         webhook = url, context.require_secret("secret")
@@ -71,6 +69,22 @@ def build(context: BuildContext) -> Adapter:
         base_url=settings.base_url,
         webhook=webhook,
         streams=settings.stream == "auto",
+    )
+
+
+def _check_public_url(context: BuildContext) -> None:
+    """Raise `ConfigError` if Telegram cannot call the address of the webhook."""
+    settings: TelegramSettings = context.settings
+    is_own_server = settings.base_url.rstrip("/") != _API
+    schemes = ("https://", "http://") if is_own_server else ("https://",)
+    if (settings.public_url or "").startswith(schemes):
+        return
+    is_set = bool(settings.public_url)
+    problem = "its public_url does not begin with https" if is_set else "has no public_url"
+    raise ConfigError(
+        f"{context.section} receives by webhook, and {problem}.",
+        hint='Set the address that Telegram can reach: public_url = "https://…"',
+        field=f"{context.section}.public_url",
     )
 
 
