@@ -38,7 +38,7 @@ def test_lone_surrogates_are_replaced() -> None:
         (413, "M_TOO_LARGE", TooLarge, TooLarge),
         (413, "", TooLarge, TooLarge),
         (403, "M_RESOURCE_LIMIT_EXCEEDED", PlatformUnavailable, PlatformUnavailable),
-        (404, "", PathMissing, PathMissing),
+        (404, "", PlatformUnavailable, PathMissing),
         (401, "", PlatformUnavailable, PlatformUnavailable),
         (301, "", PlatformUnavailable, PlatformUnavailable),
         (500, "M_UNKNOWN", OutcomeUnknown, PlatformUnavailable),

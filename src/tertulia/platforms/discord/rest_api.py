@@ -256,7 +256,7 @@ def _error(
     if isinstance(code, int):
         return _refusal(message, status, code, body)
     # The API gives reasons: this came from something before it, which passed nothing on.
-    kind = PathMissing if status == 404 else PlatformUnavailable
+    kind = PathMissing if status == 404 and method == "GET" else PlatformUnavailable
     return kind(message, hint="Check base_url and the proxies in between.")
 
 

@@ -189,7 +189,7 @@ def error_of(response: httpx2.Response, answer: Json | None, *, is_read: bool) -
         return _unknown(message)
     if not code or status >= 500 or code in _LATER_ERRORS:
         # Without a code it is the page of a proxy, or base_url is not that of a homeserver.
-        kind = PathMissing if status == 404 else PlatformUnavailable
+        kind = PathMissing if status == 404 and is_read else PlatformUnavailable
         return kind(message, hint="Check base_url and the homeserver. It is tried again.")
     return Refused(message, hint="Check that the agent may write in this room.", status=status)
 
