@@ -33,6 +33,13 @@ def test_id_and_its_parts(store: Store) -> None:
         assert resolve(store, ref).id == session_id
 
 
+@pytest.mark.parametrize("ref", ["", "  "])
+def test_empty_text_names_no_session(store: Store, ref: str) -> None:
+    begin(store, "1", "The garden  of Ana")
+    with pytest.raises(NotFound):
+        resolve(store, ref)
+
+
 def test_title_and_a_part_of_it(store: Store) -> None:
     garden, _ = begin(store, "1", "花园 🌻 Garden"), begin(store, "2", "Invoice")
     for ref in ("花园 🌻 garden", "花园", "ARDEN"):

@@ -44,8 +44,10 @@ def resolve(store: Store, ref: str) -> Session:
 
 def _candidates(store: Store, ref: str) -> list[Session]:
     """Return the sessions that fit, by the first rule that fits any."""
+    wanted_title = ref.strip().casefold()
+    if not wanted_title:  # a variable that expanded to nothing must not mean the only session
+        return []
     sessions = list(_newest(store))
-    wanted_title = ref.casefold()
     by_id = [session for session in sessions if _is_part_of_id(ref, session.id)]
     by_title = [session for session in sessions if (session.title or "").casefold() == wanted_title]
     by_part = [session for session in sessions if wanted_title in (session.title or "").casefold()]
