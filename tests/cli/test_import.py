@@ -102,6 +102,15 @@ def test_folder_beside_an_empty_one_is_not_read(
     assert empty_store_cli.json("sessions", "list") == []
 
 
+@pytest.mark.parametrize("kind", ["hermes", "nanobot", "openclaw"])
+def test_loose_files_above_an_empty_folder_are_not_imported(
+    empty_store_cli: CommandLine, tmp_path: Path, kind: str
+) -> None:
+    (tmp_path / "downloads/empty").mkdir(parents=True)
+    (tmp_path / "downloads/other.jsonl").write_text('{"role": "user", "content": "hi"}\n')
+    empty_store_cli.error("import", kind, str(tmp_path / "downloads/empty"), expect=3)
+
+
 def test_import_of_nothing_says_what_it_looked_for(
     empty_store_cli: CommandLine, tmp_path: Path
 ) -> None:

@@ -119,11 +119,12 @@ _LOOKED_FOR = {
     "openclaw": "agents/NAME/sessions/*.jsonl",
     "jsonl": "*.jsonl",
 }
-# What each system has directly in its folder.
-_DIRECTLY_INSIDE = {
-    "hermes": ("sessions", "state.db"),
+# What makes a folder the home of a system. The folder above a named one is read only if it is such
+# a home: otherwise all files below it, such as those of a whole home folder, would be read.
+_HOME_ENTRIES = {
+    "hermes": ("sessions", "sessions.json", "state.db"),
     "nanobot": ("sessions", "workspace/sessions"),
-    "openclaw": ("agents",),
+    "openclaw": ("agents", "sessions"),
 }
 _MAX_CANDIDATES = 50
 
@@ -138,7 +139,7 @@ def _find_folder(kind: Kind, path: str, zone: str | None) -> str:
     matching = [folder for folder in _neighbours(kind, path) if _has_sessions(kind, folder, zone)]
     if len(matching) == 1:
         return matching[0]
-    looked_for = f"Looked for {_LOOKED_FOR[kind]} in {path}, and one level below and above it."
+    looked_for = f"Looked for {_LOOKED_FOR[kind]} in {path} and in the folders around it."
     if matching:
         raise NotFound(
             f"There are sessions of {kind} in several folders: {', '.join(matching)}.",
@@ -159,17 +160,13 @@ def _is_empty(report: Report) -> bool:
 
 
 def _neighbours(kind: Kind, path: str) -> list[str]:
-    """Return the folders just below a folder, and the one above if it is a folder of the system.
-
-    Otherwise sessions that are found above belong to something else: a reader looks into every
-    folder below, such as all of a home folder.
-    """
+    """Return the folders just below a folder, and the one above it if it looks like a home."""
     if kind == "jsonl" or not os.path.isdir(path):
         return []
     below = sorted(entry.path for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False))
     above = os.path.dirname(os.path.abspath(path))
-    is_above = any(os.path.lexists(os.path.join(above, name)) for name in _DIRECTLY_INSIDE[kind])
-    return [*below[:_MAX_CANDIDATES], *([above] if is_above else [])]
+    is_home = any(os.path.exists(os.path.join(above, name)) for name in _HOME_ENTRIES[kind])
+    return [*below[:_MAX_CANDIDATES], *([above] if is_home else [])]
 
 
 def _print_report(options: CommandOptions, report: Report, *, dry_run: bool) -> None:
