@@ -64,6 +64,7 @@ def test_variables_and_headers_are_taken_over(cli: CommandLine, config: Path) ->
         (("add", sys.executable), "cannot be read: it is not a text file"),
         (("add", '{"a":' * 100_000), "This is not JSON"),
         (("add", '{"a": {"command": "x", "args": 5}}'), "'args' of the server 'a' is not a list"),
+        (("add", '{"a": {"command": ["x"]}}'), "'command' of the server 'a' is not a text"),
         (("add", '{"a": {"command": "x", "env": [1]}}'), "'env' of the server 'a' is not an obj"),
         (("add", '{"mcpServers": {}}'), "There is no server"),
         (("add", '{"Bad Name": {"command": "x"}}'), "cannot be the name"),
@@ -77,6 +78,25 @@ def test_mistakes_are_told(
     result = CliRunner().invoke(main, ["mcp", *arguments])
     assert result.exit_code != 0
     assert words in result.stderr
+
+
+def test_a_server_is_not_added_twice(cli: CommandLine, config: Path) -> None:
+    cli("mcp", "add", '{"a": {"command": "x"}}')
+    before = config.read_text()
+    result = CliRunner().invoke(
+        main, ["mcp", "add", '{"b": {"url": "http://x"}, "a": {"url": "http://y"}}']
+    )
+    assert result.exit_code == 2
+    assert "'a' is configured already" in result.stderr
+    assert config.read_text() == before
+    cli("config", "check")
+
+
+def test_nothing_is_written_if_one_server_is_wrong(cli: CommandLine, config: Path) -> None:
+    before = config.read_text()
+    result = CliRunner().invoke(main, ["mcp", "add", '{"a": {"command": "x"}, "b": {}}'])
+    assert result.exit_code == 2
+    assert config.read_text() == before
 
 
 @pytest.mark.check

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -49,14 +49,17 @@ def mcp(ctx: click.Context) -> None:
 def add(options: CommandOptions, servers: str) -> None:
     """Add servers from JSON, a text or a file, with "mcpServers" as other programs have it.
 
-    The section of each server is written to the configuration, and its tools are accepted as they
-    are now. Variables of its environment are not written: set them where the gateway runs.
+    The section of each server is written to the configuration. Its tools are accepted as they are
+    when it is connected for the first time. Variables of its environment are not written: set them
+    where the gateway runs.
     """
     path = locations.config_path(options)
+    sections = {name: _section_values(name, item) for name, item in _read_json(servers).items()}
+    for name, section in sections.items():
+        _check_section(name, *section)
+    _refuse_configured(path, sections)
     names = []
-    for name, fields in _read_json(servers).items():
-        values, secrets, headers = _section_values(name, fields)
-        _check_section(name, values, secrets, headers)
+    for name, (values, secrets, headers) in sections.items():
         append_section(path, f"mcp.servers.{name}", values)
         if secrets:
             append_section(path, f"mcp.servers.{name}.secrets", secrets)
@@ -70,7 +73,7 @@ def add(options: CommandOptions, servers: str) -> None:
     if options.json:
         output.print_json({"config": path, "servers": names})
     else:
-        text = f"Look at its tools and accept them: {program_name()} mcp check {names[0]}"
+        text = f"Connect to it and list its tools: {program_name()} mcp check {names[0]}"
         output.print_text(options, text)
 
 
@@ -295,6 +298,11 @@ def _section_values(
             raise ConfigError(
                 f"{key!r} of the server {name!r} is not {expected}.", hint="Correct the JSON."
             )
+    if not isinstance(fields.get("command") or "", str):
+        raise ConfigError(
+            f"'command' of the server {name!r} is not a text.",
+            hint='Give the program as "command" and its arguments as "args".',
+        )
     values: dict[str, Any] = {}
     if fields.get("url"):
         values["url"] = str(fields["url"])
@@ -317,6 +325,22 @@ def _check_section(
         command=command, url=values.get("url"), secrets=secrets, headers=headers
     )
     McpSettings(servers={name: settings})
+
+
+def _refuse_configured(path: str, names: Iterable[str]) -> None:
+    """Raise `ConfigError` if the file has a section of one of these servers, or is not valid."""
+    if not os.path.exists(path):
+        return
+    from tertulia.config.load import load_config
+
+    servers = load_config(path, {}).config.mcp.servers
+    for name in names:
+        if name in servers:
+            raise ConfigError(
+                f"The MCP server {name!r} is configured already. Nothing was written.",
+                hint=f"Change its section in {path}, or give the new server another name.",
+                field=f"mcp.servers.{name}",
+            )
 
 
 def _row(name: str, settings: McpServerSettings, pinned: PinnedTools | None) -> dict[str, Any]:
