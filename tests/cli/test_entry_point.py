@@ -201,6 +201,16 @@ class TestProcess:
         assert b"Traceback" not in text
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell that closes streams")
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_error(demo: Demo, closed: str) -> None:
+    command = f'"$1" -m tertulia --store "$2" sessions list {closed}'
+    shell = ["sh", "-c", command, "sh", sys.executable, demo.path]
+    done = subprocess.run(shell, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert bool(done.stdout) == (" >&-" not in f" {closed}")
+
+
 def test_credentials_of_a_service_become_variables(tmp_path: Path) -> None:
     (tmp_path / "OPENAI_API_KEY").write_text("sk-one\n", "utf-8")
     (tmp_path / "credentials_WEBHOOK_SECRET").write_text("two", "utf-8")

@@ -95,6 +95,7 @@ class RootGroup(CommandGroup):
         words = list(sys.argv[1:] if args is None else args)
         variable = complete_var or COMPLETION_VARIABLE
         instruction = os.environ.get(variable)
+        _open_missing_streams()
         _replace_unencodable_characters()
         load_credentials(os.environ)
         if instruction:
@@ -197,6 +198,17 @@ def load_credentials(environ: MutableMapping[str, str]) -> None:
         if match and match[1] not in environ:
             with suppress(OSError, UnicodeError), open(entry.path, encoding="utf-8") as file:
                 environ[match[1]] = file.read().strip()
+
+
+def _open_missing_streams() -> None:
+    """Open the null device for each standard stream that was closed by whoever started us.
+
+    Python sets such a stream to None, and the next file that is opened would get its number.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            number = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8"))
 
 
 def _replace_unencodable_characters() -> None:
