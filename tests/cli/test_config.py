@@ -195,3 +195,43 @@ def test_path_is_printed_whether_or_not_the_file_exists(
     expected = str(tmp_path / "home/.config/tertulia/config.toml")
     assert cli_without_store("config", "path").stdout == f"{expected}\n"
     assert cli_without_store.json("config", "path") == {"config": expected, "exists": False}
+
+
+def test_hints_name_the_file_that_was_given(cli_without_store: CommandLine) -> None:
+    written = cli_without_store("config", "init", "--config", "my own.toml").stdout
+    assert written.endswith("--config 'my own.toml' chat\n")
+    checked = cli_without_store("config", "check", "--config", "my own.toml").stdout
+    assert checked.endswith("--config 'my own.toml' doctor\n")
+    error = cli_without_store.error("config", "init", "--config", "my own.toml", expect=2)
+    assert "config show --config 'my own.toml'" in error["hint"]
+
+
+def test_program_is_named_once_in_the_hint(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.touch()
+    command = [sys.executable, "-m", "tertulia", "config", "init", "--config", str(path)]
+    result = subprocess.run(
+        command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    assert "Show it with: python -m tertulia config show" in result.stderr
+
+
+def test_init_names_a_file_where_a_folder_is_needed(
+    cli_without_store: CommandLine, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("x")
+    path = str(tmp_path / "file/config.toml")
+    error = cli_without_store.error("config", "init", "--config", path, expect=2)
+    assert error["message"].endswith("file is not a folder.")
+
+
+@pytest.mark.parametrize("option", ["--url", "--base-url"])
+def test_init_refuses_an_address_that_no_agent_accepts(
+    cli_without_store: CommandLine, option: str, tmp_path: Path
+) -> None:
+    kind = {"--url": ("http",), "--base-url": ("openai", "--model", "m")}[option]
+    path = tmp_path / "new.toml"
+    cli_without_store.error(
+        "config", "init", "--config", str(path), "--agent", *kind, option, "nope", expect=2
+    )
+    assert not path.exists()

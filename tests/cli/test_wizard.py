@@ -107,7 +107,7 @@ def test_next_step_is_to_set_the_key_and_to_talk(
     monkeypatch.delenv("MY_KEY", raising=False)
     if is_set:
         monkeypatch.setenv("MY_KEY", "k")
-    text = wizard.next_step({"kind": "openai", "api_key_env": "MY_KEY"})
+    text = wizard.next_step(CommandOptions(), {"kind": "openai", "api_key_env": "MY_KEY"})
     assert ("Set the key first: export MY_KEY=…" in text) == (not is_set)
     assert text.endswith("tertulia chat")
 

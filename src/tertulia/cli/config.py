@@ -10,11 +10,13 @@ from typing import Any
 import click
 
 from tertulia.cli import errors, locations, output, wizard
-from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option, program_name
+from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option, next_command
 
 _PARSERS: dict[str, Callable[[str], Any]] = {
     "command": wizard.parse_command,
     "key_env": wizard.check_variable,
+    "base_url": wizard.check_address,
+    "url": wizard.check_address,
 }
 
 
@@ -44,7 +46,7 @@ def init(options: CommandOptions, /, kind: str | None, force: bool, **values: st
     has_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not options.json
     if kind is None and has_terminal and not any(values.values()):
         asked = wizard.create_config(options, is_forced=force)
-        output.print_text(options, wizard.next_step(asked))
+        output.print_text(options, wizard.next_step(options, asked))
         return
     agent: dict[str, Any] = {"kind": kind or "parrot"}
     for name, value in values.items():
@@ -60,7 +62,7 @@ def init(options: CommandOptions, /, kind: str | None, force: bool, **values: st
     if options.json:
         output.print_json({"config": path})
     else:
-        output.print_text(options, f"Written to {path}.\n{wizard.next_step(agent)}")
+        output.print_text(options, f"Written to {path}.\n{wizard.next_step(options, agent)}")
 
 
 @config.command()
@@ -118,7 +120,8 @@ def check(options: CommandOptions) -> None:
         path = locations.config_path(options)
         output.print_text(options, f"There is no file at {path}; the default settings are valid.")
     else:
-        text = f"{loaded.path} is valid. To try the agent and the store: {program_name()} doctor"
+        command = next_command(options, "doctor")
+        text = f"{loaded.path} is valid. To try the agent and the store: {command}"
         output.print_text(options, text)
 
 

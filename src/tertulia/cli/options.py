@@ -189,6 +189,15 @@ def program_name() -> str:
     return shlex.quote(path if relative.startswith(os.pardir) else relative)
 
 
+def next_command(options: CommandOptions, command: str) -> str:
+    """Return a command to type next, with the store and the configuration of this one."""
+    words = [program_name()]
+    for option, value in (("--store", options.store), ("--config", options.config)):
+        if value is not None:
+            words += [option, shlex.quote(value)]
+    return " ".join([*words, command])
+
+
 def with_program_name(text: str) -> str:
     """Return a text whose commands can be typed as they stand.
 

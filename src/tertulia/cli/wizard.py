@@ -16,7 +16,7 @@ from contextlib import suppress
 import click
 
 from tertulia.cli import locations, output
-from tertulia.cli.options import CommandOptions, program_name
+from tertulia.cli.options import CommandOptions, next_command
 from tertulia.errors import ConfigError
 from tertulia.private_files import make_private_folder
 
@@ -118,10 +118,10 @@ def with_agent(text: str, agent: Mapping[str, object], path: str) -> str:
     return result
 
 
-def next_step(agent: Mapping[str, object]) -> str:
+def next_step(options: CommandOptions, agent: Mapping[str, object]) -> str:
     """Return what to do after the file was written: set the key, then talk."""
     variable = agent.get("api_key_env")
-    lines = [f"Talk with it: {program_name()} chat"]
+    lines = [f"Talk with it: {next_command(options, 'chat')}"]
     if variable and not os.environ.get(str(variable)):
         lines.insert(0, f"Set the key first: export {variable}=…")
     return "\n".join(lines)
@@ -148,7 +148,7 @@ def _ask_agent(kind: str) -> dict[str, object]:
                 "Address of the server (Enter: OpenAI)",
                 default="",
                 show_default=False,
-                value_proc=_check_address,
+                value_proc=check_address,
             )
             agent |= {"base_url": url} if url else {}
         question = "Name of the environment variable with the key, not the key"
@@ -163,7 +163,7 @@ def _ask_agent(kind: str) -> dict[str, object]:
         question = "Program, with its arguments"
         agent["command"] = click.prompt(question, value_proc=parse_command)
     elif kind == "http":
-        agent["url"] = click.prompt("Address of your web service", value_proc=_check_address)
+        agent["url"] = click.prompt("Address of your web service", value_proc=check_address)
     return agent
 
 
@@ -178,7 +178,7 @@ def parse_command(line: str) -> list[str]:
     return command
 
 
-def _check_address(address: str) -> str:
+def check_address(address: str) -> str:
     """Return an address in the form that an agent accepts, or an empty one.
 
     Raise UsageError for any other text, so that no unusable address is written to the file.
@@ -215,6 +215,9 @@ def write_config(path: str, text: str, *, is_forced: bool = False) -> None:
     folder = os.path.dirname(target)
     try:
         make_private_folder(folder)
+    except OSError as problem:
+        raise _write_error(path, _reason(problem)) from problem
+    try:
         number, partial = tempfile.mkstemp(dir=folder, prefix=".config-")
         try:
             with open(number, "w", encoding="utf-8") as stream:
@@ -242,6 +245,13 @@ def _require_writable(path: str) -> None:
         raise _write_error(path, os.strerror(errno.EACCES))
 
 
+def _reason(problem: OSError) -> str:
+    """Return why a folder cannot be created; that it "exists" means a file of that name."""
+    if isinstance(problem, FileExistsError):
+        return f"{problem.filename} is not a folder"
+    return str(problem.strerror)
+
+
 def _write_error(path: str, reason: str) -> ConfigError:
     return ConfigError(
         f"{path} cannot be written: {reason}.",
@@ -253,7 +263,8 @@ def _write_error(path: str, reason: str) -> ConfigError:
 def _exists_error(path: str) -> ConfigError:
     return ConfigError(
         f"There is already a configuration at {path}.",
-        hint=f"Show it with: {program_name()} config show. Overwrite it with --force.",
+        hint=f"Show it with: tertulia config show --config {shlex.quote(path)}. "
+        "Overwrite it with --force.",
         field="config",
     )
 
