@@ -37,6 +37,13 @@ def test_filters_select_sessions(
     assert set(os.listdir("out")) == {f"{getattr(demo, name)}.jsonl" for name in names}
 
 
+def test_sessions_are_named_as_in_other_commands(cli: CommandLine, demo: Demo) -> None:
+    cli("sessions", "rename", demo.old, "The garden")
+    cli("export", "last", "garden", "--format", "jsonl", "--output", "out")
+    newest = cli.json("sessions", "list", "--limit", "1")[0]["id"]
+    assert set(os.listdir("out")) == {f"{newest}.jsonl", f"{demo.old}.jsonl"}
+
+
 def test_existing_file_is_replaced_only_with_force(cli: CommandLine) -> None:
     Path("a.zip").write_text("mine")
     assert "exists already" in cli.error("export", "--output", "a.zip", expect=2)["message"]

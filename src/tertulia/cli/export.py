@@ -9,12 +9,13 @@ import click
 from tertulia.cli import locations, output
 from tertulia.cli.completion import session_ids
 from tertulia.cli.options import TEXT, CliCommand, CommandOptions, json_option, session_filters
+from tertulia.cli.session_ref import resolve
 from tertulia.cli.sessions import EXPORT_FORMATS
 from tertulia.core.session import State
 
 
 @click.command(cls=CliCommand)
-@click.argument("ids", metavar="[ID]...", nargs=-1, type=TEXT, shell_complete=session_ids)
+@click.argument("refs", metavar="[SESSION]...", nargs=-1, type=TEXT, shell_complete=session_ids)
 @click.option(
     "--format",
     "form",
@@ -38,7 +39,7 @@ from tertulia.core.session import State
 @click.pass_obj
 def export(
     options: CommandOptions,
-    ids: tuple[str, ...],
+    refs: tuple[str, ...],
     form: str,
     target: str,
     platform: str | None,
@@ -52,24 +53,27 @@ def export(
     """Write the whole store to an archive, or sessions to a folder.
 
     Restore an archive with `tertulia import archive`. It contains everything, also the secrets of
-    the installation: protect it like the store. With ID only those sessions are written.
+    the installation: protect it like the store. With SESSION, as in `tertulia sessions show`,
+    only those sessions are written.
     """
     from tertulia.records.iterate import Selection
     from tertulia.transfer.exporters.export import export_to
 
-    selection = Selection(
-        ids=ids,
-        platform=platform,
-        key=key,
-        person=person,
-        state=state,
-        active_since=_minutes_ago(active_minutes),
-    )
     locations.require_utf8(target)
     with (
         locations.open_to_read(options) as store,
         output.progress_bar(options, "Writing") as progress,
     ):
+        # An archive has no selection: `export_to` refuses the words as they are.
+        ids = refs if form == "archive" else tuple(resolve(store, ref).id for ref in refs)
+        selection = Selection(
+            ids=ids,
+            platform=platform,
+            key=key,
+            person=person,
+            state=state,
+            active_since=_minutes_ago(active_minutes),
+        )
         result = export_to(
             store,
             form,
