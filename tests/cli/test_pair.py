@@ -28,7 +28,9 @@ def test_refuse(cli: CommandLine, demo: Demo) -> None:
         assert store.people.request_pairing(bo) is not None
     assert "signal:7 is refused" in cli("pair", "refuse", "signal:7").stdout
     assert cli.json("pair", "list")["waiting"] == []
-    assert cli.error("pair", "refuse", "signal:8", expect=3)["code"] == "not_found"
+    error = cli.error("pair", "refuse", "signal:8", expect=3)
+    assert error["code"] == "not_found"
+    assert error["hint"].endswith("tertulia pair list")
     with tertulia.open(demo.path) as store:
         assert store.people.request_pairing(bo) is None
 

@@ -15,6 +15,8 @@ def test_role_is_set_and_listed(cli: CommandLine, demo: Demo) -> None:
 
 def test_unknown_person_is_not_found(cli: CommandLine, demo: Demo) -> None:
     assert "telegram:nobody" in cli("people", "role", "telegram:nobody", "owner", expect=3).stderr
+    assert "telegram:nobody" in cli("people", "memory", "telegram:nobody", expect=3).stderr
+    assert cli.json("people", "memory", "telegram:42") == []
 
 
 def test_stranger_is_let_in_by_code(cli: CommandLine, demo: Demo) -> None:

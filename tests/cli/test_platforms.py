@@ -173,6 +173,15 @@ def test_list_shows_what_gateways_report(cli: CommandLine, config: Path, demo: D
     assert finding["advice"] == "Ask it: tertulia platforms check pigeon"
 
 
+@pytest.mark.parametrize(("name", "hint"), [("api", "no account"), ("local", "its section [pl")])
+def test_check_names_no_command_that_would_refuse_the_platform(
+    cli: CommandLine, config: Path, name: str, hint: str
+) -> None:
+    config.write_text("")
+    error = cli.error("platforms", "check", name, expect=2)
+    assert hint in error["hint"]
+
+
 def test_check_asks_the_platform(cli: CommandLine, config: Path) -> None:
     config.write_text(f'[platforms.pigeon]\ntoken = "{TOKEN}"\n')
     assert cli.json("platforms", "check", "pigeon")["identity"] == "@my_pigeon"

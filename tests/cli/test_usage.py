@@ -88,11 +88,14 @@ class TestParseTime:
         text = parse_time("2026-03-01T18:30-05:00", MADRID, option="--since")
         assert text.astimezone(UTC) == datetime(2026, 3, 1, 23, 30, tzinfo=UTC)
 
-    @pytest.mark.parametrize(
-        "text", ["", "someday", "2026-13-01", "9999-12-31", "0001-01-01T00:00", "12:00"]
-    )
+    @pytest.mark.parametrize("text", ["", "someday", "2026-13-01", "12:00"])
     def test_other_text_is_refused(self, text: str) -> None:
         with pytest.raises(ConfigError, match="not a date and not a time"):
+            parse_time(text, MADRID, option="--since")
+
+    @pytest.mark.parametrize("text", ["9999-12-31", "9999-12-31T00:00", "0001-01-01T00:00"])
+    def test_time_that_is_too_far_away_is_refused_as_such(self, text: str) -> None:
+        with pytest.raises(ConfigError, match="before 1970 or after 9998"):
             parse_time(text, MADRID, option="--since")
 
     def test_error_names_the_option(self, cli: CommandLine) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _STYLES = {"unknown": "magenta", "dead": "red", "sent": "green"}
 _BY_HAND = "settled by hand"
+_MAX_ID = 2**63 - 1  # a cursor holds no larger number
 
 
 @click.group(cls=CommandGroup)
@@ -125,9 +126,10 @@ def _require(store: Store, number: int) -> Delivery:
 
 
 def _get(store: Store, number: int) -> Delivery:
-    for delivery in store.outbox.find(limit=1, cursor=cursors.encode(number - 1)).items:
-        if delivery.id == number:
-            return delivery
+    if number <= _MAX_ID:
+        for delivery in store.outbox.find(limit=1, cursor=cursors.encode(number - 1)).items:
+            if delivery.id == number:
+                return delivery
     raise NotFound(
         f"There is no delivery {number}.", hint="List them with: tertulia deliveries list"
     )

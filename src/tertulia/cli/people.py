@@ -94,6 +94,8 @@ def memory(options: CommandOptions, person_id: str) -> None:
     """Print what the agent remembers of PERSON, such as telegram:42, as Markdown."""
     with locations.open_existing_store(options) as store:
         memories = store.memories.of_person(person_id)
+        if not memories:
+            _require(store.people.get(person_id), person_id)
     if options.json:
         output.print_json([msgspec.to_builtins(memory) for memory in memories])
     elif not memories:

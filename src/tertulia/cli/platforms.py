@@ -284,9 +284,13 @@ def _require_section(options: CommandOptions, name: str, account: str) -> Accoun
     for section in sections:
         if section.account == account:
             return section
-    _require_platform(name)
+    definition = _require_platform(name)
     hint = f"Connect it with: tertulia platforms add {name}"
-    if sections:
+    if definition.build is None:
+        hint = f"It has no account to check. These have one: {', '.join(_names_to_add())}."
+    elif not definition.setup:
+        hint = f"Write its section [{section_name(name, account)}] into the configuration."
+    elif sections:
         titles = ", ".join(_title(*section[:2]) for section in sections)
         hint = f"There are: {titles}. Name an account with --account NAME."
     raise ConfigError(

@@ -66,7 +66,7 @@ def parse_time(text: str, zone: tzinfo, *, option: str, is_end: bool = False) ->
     except ValueError:
         return _parse_date_and_time(text, zone, option)
     if not 1970 <= day.year < 9999:
-        raise _invalid_time(text, option)
+        raise _out_of_range(text, option)
     return datetime.combine(day + timedelta(days=1) if is_end else day, time(), zone)
 
 
@@ -76,8 +76,16 @@ def _parse_date_and_time(text: str, zone: tzinfo, option: str) -> datetime:
     except ValueError:
         raise _invalid_time(text, option) from None
     if not 1970 <= parsed.year < 9999:
-        raise _invalid_time(text, option)
+        raise _out_of_range(text, option)
     return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=zone)
+
+
+def _out_of_range(text: str, option: str) -> ConfigError:
+    return ConfigError(
+        f"{option} is {text!r}, which is before 1970 or after 9998.",
+        hint=f"Leave {option} out for all times.",
+        field=option,
+    )
 
 
 def _invalid_time(text: str, option: str) -> ConfigError:

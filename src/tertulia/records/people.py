@@ -488,7 +488,7 @@ def _unknown_person(person: str) -> NotFound:
 def _does_not_ask(person: str) -> NotFound:
     return NotFound(
         f"{short_repr(person)} does not ask to be let in.",
-        hint="Give an identity, such as telegram:42; /pair lists them.",
+        hint="Give an identity, such as telegram:42. List them with /pair, or: tertulia pair list",
     )
 
 
