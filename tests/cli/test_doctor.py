@@ -75,10 +75,16 @@ def test_doctor_changes_nothing(cli: CommandLine, demo: Demo) -> None:
     assert Path(demo.path).read_bytes() == before
 
 
+def test_missing_default_store_is_made_without_an_option() -> None:
+    advice = findings(CommandLine(None))["store"]["advice"]
+    assert advice == "It is made when you first talk: tertulia chat"
+
+
 def test_missing_store_is_a_warning(tmp_path: Path) -> None:
     found = findings(CommandLine(str(tmp_path / "none" / "talk.db")))
     assert found["store"]["state"] == "warning"
-    assert found["store"]["advice"] == "It is made when you first talk: tertulia chat"
+    command = f"tertulia --store {tmp_path / 'none' / 'talk.db'} chat"
+    assert found["store"]["advice"] == f"It is made when you first talk: {command}"
     assert "disk" in found
     assert not (tmp_path / "none").exists()
 

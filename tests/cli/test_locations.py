@@ -40,7 +40,7 @@ class TestNoStore:
         path = tmp_path / "none.db"
         error = CommandLine(str(path)).error(*command, expect=5)
         assert error["message"] == f"There is no store at {path}."
-        assert error["hint"].endswith("tertulia store migrate")
+        assert error["hint"].endswith(f"tertulia --store {path} store migrate")
         assert not path.exists()
 
     def test_empty_file_stays_empty(self, tmp_path: Path, command: list[str]) -> None:

@@ -174,7 +174,7 @@ def _store(location: str) -> Iterator[Finding]:
             "store",
             "warning",
             f"there is none at {path}",
-            "It is made when you first talk: tertulia chat",
+            f"It is made when you first talk: tertulia {locations.store_option(location)}chat",
         )
     else:
         yield Finding("store", "ok", path)

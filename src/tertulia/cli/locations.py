@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -197,11 +198,18 @@ def missing_store_error(location: str, *, is_argument: bool = False) -> StoreUna
     """
     hint = (
         f"Name another one with --store or {STORE_VARIABLE}, or create this one with: "
-        "tertulia store migrate"
+        f"tertulia {store_option(location)}store migrate"
     )
     if is_argument:
         hint = "Check its path or address. `tertulia doctor` prints where your own store is."
     return StoreUnavailable(f"There is no store at {public_name(location)}.", hint=hint)
+
+
+def store_option(location: str) -> str:
+    """Return `--store` for a hint, if a command without it would use another file."""
+    if is_server(location) or location == default_store_path():  # an address may have a password
+        return ""
+    return f"--store {shlex.quote(public_name(location))} "
 
 
 def require_utf8(path: str) -> str:

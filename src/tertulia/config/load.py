@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import shlex
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -356,7 +357,7 @@ def _read_file(path: str) -> tuple[dict[str, Any], Origin]:
     except FileNotFoundError:
         raise ConfigError(
             f"There is no configuration at {path}.",
-            hint=f"Create it with: tertulia config init --config {path}",
+            hint=f"Create it with: tertulia config init --config {shlex.quote(path)}",
             field="config",
         ) from None
     except (OSError, UnicodeError) as problem:
