@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import tertulia
 from tertulia import Source
 from tests.cli.conftest import CommandLine, Demo
@@ -16,6 +18,13 @@ def test_role_is_set_and_listed(cli: CommandLine, demo: Demo) -> None:
 def test_unknown_person_is_not_found(cli: CommandLine, demo: Demo) -> None:
     assert "telegram:nobody" in cli("people", "role", "telegram:nobody", "owner", expect=3).stderr
     assert "telegram:nobody" in cli("people", "memory", "telegram:nobody", expect=3).stderr
+    assert cli.json("people", "memory", "telegram:42") == []
+
+
+def test_memory_is_read_from_a_store_that_cannot_be_written(
+    cli: CommandLine, demo: Demo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("tertulia.cli.locations.open_existing_store")
     assert cli.json("people", "memory", "telegram:42") == []
 
 

@@ -312,6 +312,12 @@ class TestDelete:
         assert "hint: Delete without a question: --yes" in done.stderr
         cli("sessions", "show", demo.old)
 
+    def test_delete_asks_no_program_that_reads_json(self, cli: CommandLine, demo: Demo) -> None:
+        done = cli("sessions", "delete", demo.old, "--json", stdin="y\n", expect=2)
+        error = json.loads(done.stderr)["error"]
+        assert error["message"].startswith("Nothing was deleted")
+        assert error["hint"].endswith("--yes")
+
     def test_yes_deletes_without_a_question(self, cli: CommandLine, demo: Demo) -> None:
         text = cli.json("sessions", "delete", demo.old, "--yes")
         assert text == {"deleted": demo.old, "messages": 4}

@@ -92,7 +92,7 @@ def role(options: CommandOptions, person_id: str, new_role: Role) -> None:
 @click.pass_obj
 def memory(options: CommandOptions, person_id: str) -> None:
     """Print what the agent remembers of PERSON, such as telegram:42, as Markdown."""
-    with locations.open_existing_store(options) as store:
+    with locations.open_to_read(options) as store:
         memories = store.memories.of_person(person_id)
         if not memories:
             _require(store.people.get(person_id), person_id)

@@ -372,6 +372,7 @@ def delete(options: CommandOptions, session_id: str, yes: bool) -> None:
         session_id = session.id
         length = store.transcript(session_id).count()
         if not yes:
+            _require_reader(options)
             name = session_details.short_name(session)
             _confirm(f"Delete {session_id} ({name}) with {_count_text(length)} for good?")
         with output.spinner(options, "Deleting …"):
@@ -418,6 +419,15 @@ def _no_sessions_text(filters: dict[str, Any]) -> str:
     values = {**filters, "limit": None}.values()
     has_filter = any(value not in (None, "all") for value in values)
     return "No session matches." if has_filter else "There are no sessions yet."
+
+
+def _require_reader(options: CommandOptions) -> None:
+    """Raise ConfigError if a program runs the command: its error output has JSON alone."""
+    if options.json and not sys.stdin.isatty():
+        raise ConfigError(
+            "Nothing was deleted: with --json and without a terminal no question is asked.",
+            hint="Delete without a question: --yes",
+        )
 
 
 def _confirm(question: str) -> None:
