@@ -12,7 +12,9 @@ import pytest
 
 from tertulia.mcp.definitions import ToolList
 from tertulia.mcp.leftovers import ProcessNotes
+from tertulia.mcp.protocol import ServerUnavailable
 from tertulia.mcp.server_client import ServerClient
+from tertulia.mcp.stdio import StdioConnection
 from tests.mcp.test_servers import hostile
 
 pytestmark = pytest.mark.check
@@ -77,3 +79,9 @@ def test_gateway_that_stops_waits_for_a_program_that_is_being_stopped(tmp_path: 
 
     asyncio.run(play())
     assert list(tmp_path.iterdir()) == []  # the program has ended, so its note is gone
+
+
+@pytest.mark.parametrize("program", ["no-such-program", "./no-such-program"])
+def test_missing_program_is_named(program: str) -> None:
+    with pytest.raises(ServerUnavailable, match=f"the program {program} is missing"):
+        asyncio.run(StdioConnection.start("odd", [program], {"PATH": os.environ["PATH"]}))

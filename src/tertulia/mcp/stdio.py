@@ -8,6 +8,7 @@ import itertools
 import json
 import logging
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -56,6 +57,9 @@ class StdioConnection:
         cls, name: str, command: Sequence[str], environment: Mapping[str, str]
     ) -> StdioConnection:
         """Start the program; raise `ServerUnavailable` if that fails."""
+        # The guard starts the program: a missing one would only be a server that ends at once.
+        if shutil.which(command[0], path=environment.get("PATH", os.defpath)) is None:
+            raise ServerUnavailable(f"the program {command[0]} is missing or not executable")
         guard = [sys.executable, "-I", "-S", child_guard.__file__]
         try:
             process = await asyncio.create_subprocess_exec(
