@@ -81,7 +81,7 @@ class AccountListener:
                 if await self._listen_once():
                     return
             except LeaseLost:
-                log.warning("%s: another node listens now", self._name)
+                log.warning("%s: another node took the lease to listen", self._name)
                 continue
             except AccountProblem as problem:
                 self._adapter.mark_problem(problem.message)
@@ -159,7 +159,7 @@ class AccountListener:
                         name, account, self._node, lease_seconds=listeners.LEASE_SECONDS
                     )
                     if lease is not None:
-                        log.info("%s: this node listens now", self._name)
+                        log.info("%s: this node took the lease to listen", self._name)
                         return lease
             except Error as problem:
                 log.warning(

@@ -205,6 +205,7 @@ class SignalAdapter(Adapter):
         """Ask the daemon whether it has this account."""
         version = await self._daemon.ask("version")
         name = version.get("version") if isinstance(version, dict) else None
+        name = name if isinstance(name, str) else "of an unknown version"
         try:
             accounts = await self._daemon.ask("listAccounts")
         except AccountProblem:
