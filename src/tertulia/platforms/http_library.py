@@ -54,6 +54,12 @@ def load_library(
     return httpx2
 
 
+class PathMissing(PlatformUnavailable):
+    """The server does not know this path, or something before it does not pass it on."""
+
+    code = "path_missing"
+
+
 class HttpApi:
     """The API of a platform for one account. Its client is opened with the first request.
 

@@ -17,7 +17,8 @@ from tertulia.errors import (
     Refused,
     TooLarge,
 )
-from tertulia.platforms.matrix.client_api import PathMissing, _retry_after, encode, error_of
+from tertulia.platforms.http_library import PathMissing
+from tertulia.platforms.matrix.client_api import _retry_after, encode, error_of
 
 
 def test_lone_surrogates_are_replaced() -> None:

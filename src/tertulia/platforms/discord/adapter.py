@@ -36,7 +36,6 @@ from tertulia.platforms.discord.event_listener import EventListener, ask_until_a
 from tertulia.platforms.discord.gateway_events import DiscordBot
 from tertulia.platforms.discord.rest_api import (
     MessageGone,
-    PathMissing,
     ReferenceRefused,
     RestApi,
     unreadable,
@@ -48,6 +47,7 @@ from tertulia.platforms.discord.socket_session import (
     GUILDS,
     MESSAGE_CONTENT,
 )
+from tertulia.platforms.http_library import PathMissing
 from tertulia.platforms.typing_tasks import TypingTasks
 
 log = logging.getLogger("tertulia.platforms")

@@ -32,7 +32,7 @@ from tertulia.platforms.base import MALFORMED, Changed, Passed, Receive, Update
 from tertulia.platforms.discord import gateway_events
 from tertulia.platforms.discord.cursor_position import Position
 from tertulia.platforms.discord.gateway_events import Channel, ChatContext, DiscordBot
-from tertulia.platforms.discord.rest_api import PathMissing, RestApi, unreadable
+from tertulia.platforms.discord.rest_api import RestApi, unreadable
 from tertulia.platforms.discord.slash_commands import SlashCommands
 from tertulia.platforms.discord.socket_session import (
     ConnectionEnded,
@@ -41,6 +41,7 @@ from tertulia.platforms.discord.socket_session import (
     connect,
     run_together,
 )
+from tertulia.platforms.http_library import PathMissing
 
 log = logging.getLogger("tertulia.platforms")
 

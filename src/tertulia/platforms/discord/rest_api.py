@@ -25,7 +25,7 @@ from tertulia.errors import (
     TooLarge,
 )
 from tertulia.platforms.discord.rate_buckets import RateBuckets, Route, retry_after
-from tertulia.platforms.http_library import HttpApi, load_library
+from tertulia.platforms.http_library import HttpApi, PathMissing, load_library
 from tertulia.version import __version__
 
 File = tuple[str, bytes, str]
@@ -67,12 +67,6 @@ class MessageGone(PlatformError):
     """The message to be edited was deleted, or is not ours."""
 
     code = "message_gone"
-
-
-class PathMissing(PlatformUnavailable):
-    """The server does not know this path, or something before it does not pass it on."""
-
-    code = "path_missing"
 
 
 class RestApi(HttpApi):

@@ -53,11 +53,11 @@ from tertulia.platforms.base import (
     Receive,
     StreamUpdate,
 )
+from tertulia.platforms.http_library import PathMissing
 from tertulia.platforms.matrix import MatrixSettings
 from tertulia.platforms.matrix.client_api import (
     HomeserverApi,
     Json,
-    PathMissing,
     as_dict,
     as_list,
     as_text,

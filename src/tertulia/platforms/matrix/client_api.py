@@ -18,7 +18,7 @@ from tertulia.errors import (
     Refused,
     TooLarge,
 )
-from tertulia.platforms.http_library import HttpApi, load_library
+from tertulia.platforms.http_library import HttpApi, PathMissing, load_library
 
 if TYPE_CHECKING:
     import httpx2
@@ -32,12 +32,6 @@ _ACCOUNT_ERRORS: Final = frozenset({
 _LATER_ERRORS: Final = frozenset({"M_RESOURCE_LIMIT_EXCEEDED"})
 
 Json = dict[str, Any]
-
-
-class PathMissing(PlatformUnavailable):
-    """The server does not know this path, or something before it does not pass it on."""
-
-    code = "path_missing"
 
 
 class HomeserverApi(HttpApi):
