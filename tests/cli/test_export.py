@@ -15,7 +15,9 @@ def test_archive_is_restored_into_a_new_store(cli: CommandLine) -> None:
         "3 sessions with 35 messages written to a.zip.\n"
     )
     restored = CommandLine("new.db")
-    assert restored("import", "archive", "a.zip").stdout.endswith(" UTC are in new.db.\n")
+    answer = restored("import", "archive", "a.zip").stdout
+    assert answer.startswith("Restored 3 sessions with 35 messages, as of ")
+    assert answer.endswith(" UTC, to new.db.\n")
     assert restored.json("sessions", "list") == cli.json("sessions", "list")
 
 

@@ -59,7 +59,8 @@ class TestArchive:
         assert stat.S_IMODE(os.stat("a.zip").st_mode) == 0o600
         told = typed("import", "archive", "a.zip", store="new.db").stdout
         moment = r"\d{4}-\d\d-\d\d \d\d:\d\d UTC"
-        assert re.fullmatch(f"2 sessions with 8 messages, as of {moment} are in new.db.\n", told)
+        counts = "2 sessions with 8 messages"
+        assert re.fullmatch(f"Restored {counts}, as of {moment}, to new.db.\n", told)
         assert stat.S_IMODE(os.stat("new.db").st_mode) == 0o600
         typed("export", "--output", "b.zip", store="new.db")
         assert parts(tmp_path / "a.zip") == parts(tmp_path / "b.zip")
@@ -85,7 +86,7 @@ class TestArchive:
     def test_dry_run_creates_no_store(self) -> None:
         typed("export", "--output", "a.zip")
         told = typed("import", "archive", "a.zip", "--dry-run", store="new.db").stdout
-        assert told.startswith("a.zip is whole: 2 sessions with 8 messages")
+        assert told.startswith("a.zip is complete: 2 sessions with 8 messages")
         assert not os.path.exists("new.db")
 
     def test_restore_into_a_used_store_is_refused(self) -> None:

@@ -48,15 +48,18 @@ def archive(options: CommandOptions, path: str, dry_run: bool) -> None:
                 result = archives.restore(store, path, dry_run=dry_run, progress=progress)
     sessions, messages = result.rows("sessions"), result.rows("messages")
     if options.json:
-        counts = {"sessions": sessions, "messages": messages, "skipped": 0, "problems": []}
-        output.print_json({**counts, "dry_run": dry_run, "made_at": result.made_at.isoformat()})
+        report = {"sessions": sessions, "messages": messages, "skipped": 0, "problems": []}
+        output.print_json({**report, "dry_run": dry_run, "made_at": result.made_at.isoformat()})
         return
     made_at = f"{result.made_at:%Y-%m-%d %H:%M} UTC"
-    contents = f"{sessions:,} sessions with {messages:,} messages, as of {made_at}"
+    counts = f"{_count(sessions, 'session')} with {_count(messages, 'message')}"
     if dry_run:
-        output.print_text(options, f"{path} is whole: {contents}. Nothing was stored.")
+        output.print_text(
+            options, f"{path} is complete: {counts}, as of {made_at}. Nothing was stored."
+        )
     else:
-        output.print_text(options, f"{contents} are in {locations.store_location(options)}.")
+        store_location = locations.store_location(options)
+        output.print_text(options, f"Restored {counts}, as of {made_at}, to {store_location}.")
 
 
 def _add_import_command(kind: Kind, description: str) -> None:
