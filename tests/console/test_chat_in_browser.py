@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import APIResponse, Page, Route, expect
 
 from tertulia.agents import Delta, ParrotAgent
 from tertulia.agents.base import Event, Request
@@ -186,3 +186,42 @@ def test_each_loss_of_the_stream_has_its_own_time(where: str, profile: Profile) 
             expect(page.locator("#liveness")).to_have_text("Live.")
         assert ":01" in since[0]
         assert ":02" in since[1]
+
+
+def test_message_that_is_answered_while_the_transcript_loads_stands_once(
+    where: str, profile: Profile
+) -> None:
+    """The load was under way when the message was stored, so it has to be followed by another."""
+    held: list[tuple[Route, APIResponse]] = []
+
+    def hold_response(route: Route) -> None:
+        if route.request.method in [each.request.method for each, _ in held]:
+            route.continue_()
+        else:
+            held.append((route, route.fetch()))
+
+    with served_console(where) as console:
+        page = open_chat(console, profile(console.url))
+        send(page, "first")
+        expect(page.locator("#live_chat .entry.agent")).to_have_count(1)
+        expect(page.locator("#draft .entry")).to_have_count(0)
+        page.route("**/console/chat?part=chat", hold_response)
+        page.route(SAY, hold_response)
+        set_hidden(page, True)
+        set_hidden(page, False)  # the stream opens again, and the transcript is loaded
+        page.wait_for_function("document.querySelector('#liveness').textContent === 'Live.'")
+        while not held:
+            let_page_run(page)
+        send(page, "second")
+        while len(user_messages(console)) < 2 or len(held) < 2:
+            let_page_run(page)
+        for route, response in reversed(held):
+            let_page_run(page)
+            route.fulfill(response=response)
+        expect(page.locator("#live_chat .entry.agent")).to_have_count(2)
+        expect(page.locator("#draft .entry")).to_have_count(0)
+
+
+def let_page_run(page: Page) -> None:
+    """Return when the page has done what it had put off, such as loading the transcript."""
+    page.evaluate("new Promise((done) => setTimeout(done, 200))")

@@ -63,18 +63,27 @@
     draft.querySelectorAll(".done").forEach((item) => item.remove());
   };
 
-  // Events only say that something happened; what was said comes from the store.
+  // Events only say that something happened; what was said comes from the store. One request at a time:
+  // htmx reports a request that has to wait for another one as done before it began.
   let loading = null;
+  let isOld = false;
   const reads = root.dataset.reads === "yes";
-  const refresh = () => {
-    if (!reads) return;
-    loading ??= setTimeout(async () => {
-      loading = null;
-      rememberScroll();
+  const load = async () => {
+    isOld = false;
+    rememberScroll();
+    try {
       await htmx.ajax("GET", "/console/chat?part=chat", { source: root, target: "#live_chat", swap: "innerMorph" });
       dropShown();
       restoreScroll();
-    }, 60);
+    } finally {
+      loading = null;
+      if (isOld) refresh();
+    }
+  };
+  const refresh = () => {
+    if (!reads) return;
+    isOld = true;
+    loading ??= setTimeout(load, 60);
   };
   // Files travel inside the form, encoded. What is too much is refused here, before it is sent.
   let files = [];
