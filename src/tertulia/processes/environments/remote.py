@@ -48,12 +48,12 @@ kill -TERM $first 2>/dev/null
 n=0
 while [ $n -lt 20 ] && [ -n "$(list_pids)" ]; do sleep 0.1; n=$((n + 1)); done
 n=0
-while left=$(list_pids); [ -n "$left" ] && [ $n -lt 50 ]; do
+while left=$(list_pids); [ -n "$left" ]; do
+    [ $n -lt 50 ] || { echo "Some of its processes could not be killed." >&2; exit 4; }
     kill -KILL $left 2>/dev/null
     sleep 0.05
     n=$((n + 1))
 done
-[ -z "$(list_pids)" ] || { echo "Some of its processes could not be killed." >&2; exit 4; }
 set -- $first
 echo $#
 """
