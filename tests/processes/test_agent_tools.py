@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,30 @@ def started_id(answer: str) -> str:
     return answer.split()[2].rstrip(".")
 
 
+def stop_turn(
+    conversation: Conversation,
+    is_running: Callable[[], object],
+    after_stop: Callable[[], None] = lambda: None,
+) -> None:
+    """Stop a turn while its program runs in the foreground, and check that the program ends."""
+    [terminal, _] = tools_for(conversation.registry, ANA, conversation.key, "owner")
+
+    async def run() -> int:
+        call = asyncio.ensure_future(terminal.call({"command": "sleep 600"}))
+        await wait_until_async(is_running, "it runs")
+        [process] = conversation.store.processes.find()
+        call.cancel()
+        await asyncio.sleep(0)
+        after_stop()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        return process.pid
+
+    pid = asyncio.run(run())
+    wait_until(lambda: supervisor.mark(pid) == "", "it is ended")
+    assert conversation.store.processes.find() == []
+
+
 class TestTerminal:
     def test_foreground_returns_the_output(self, conversation: Conversation) -> None:
         answer = use_tool(conversation, "terminal", command="echo hello; exit 2")
@@ -79,23 +103,8 @@ class TestTerminal:
         assert conversation.store.processes.find() == []
 
     def test_stopped_turn_ends_the_foreground_program(self, conversation: Conversation) -> None:
-        [terminal, _] = tools_for(conversation.registry, ANA, conversation.key, "owner")
-
-        async def run() -> int:
-            call = asyncio.ensure_future(terminal.call({"command": "sleep 600"}))
-            find = conversation.store.processes.find
-            await wait_until_async(
-                lambda: [item for item in find() if item.state == "running"], "it runs"
-            )
-            [process] = conversation.store.processes.find()
-            call.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await call
-            return process.pid
-
-        pid = asyncio.run(run())
-        wait_until(lambda: supervisor.mark(pid) == "", "it is ended")
-        assert conversation.store.processes.find() == []
+        find = conversation.store.processes.find
+        stop_turn(conversation, lambda: [item for item in find() if item.state == "running"])
 
     def test_turn_stopped_while_a_program_starts_ends_the_program(
         self, conversation: Conversation, monkeypatch: pytest.MonkeyPatch
@@ -110,22 +119,7 @@ class TestTerminal:
             return process
 
         monkeypatch.setattr(conversation.registry, "spawn", spawn_slowly)
-        [terminal, _] = tools_for(conversation.registry, ANA, conversation.key, "owner")
-
-        async def run() -> int:
-            call = asyncio.ensure_future(terminal.call({"command": "sleep 600"}))
-            await wait_until_async(started.is_set, "it runs")
-            [process] = conversation.store.processes.find()
-            call.cancel()
-            await asyncio.sleep(0)
-            may_return.set()
-            with pytest.raises(asyncio.CancelledError):
-                await call
-            return process.pid
-
-        pid = asyncio.run(run())
-        wait_until(lambda: supervisor.mark(pid) == "", "it is ended")
-        assert conversation.store.processes.find() == []
+        stop_turn(conversation, started.is_set, may_return.set)
 
     def test_error_is_returned_as_text(self, conversation: Conversation) -> None:
         answer = use_tool(conversation, "terminal", command="pwd", workdir="/etc")
