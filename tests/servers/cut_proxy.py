@@ -29,7 +29,7 @@ class CutProxy:
         with self._lock:
             self._is_cut = True
             for each in self._sockets:
-                _close(each)
+                _shut_down(each)
             self._sockets.clear()
 
     def resume(self, target: int | None = None) -> None:
@@ -55,16 +55,17 @@ class CutProxy:
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        try:
-            server = socket.create_connection(("127.0.0.1", self._target))
-        except OSError:
-            client.close()
-            return
-        send_at_once(client, server)
+        with (
+            client,
+            suppress(OSError),  # one side is gone, so the other is closed too
+            socket.create_connection(("127.0.0.1", self._target)) as server,
+        ):
+            send_at_once(client, server)
+            self._pass_bytes(client, server)
+
+    def _pass_bytes(self, client: socket.socket, server: socket.socket) -> None:
         with self._lock:
             if self._is_cut:
-                _close(client)
-                _close(server)
                 return
             self._sockets |= {client, server}
         other = threading.Thread(target=_pump, args=(server, client), daemon=True)
@@ -73,8 +74,6 @@ class CutProxy:
         other.join()
         with self._lock:
             self._sockets -= {client, server}
-        client.close()
-        server.close()
 
 
 @contextmanager
@@ -91,10 +90,11 @@ def _pump(source: socket.socket, sink: socket.socket) -> None:
     with suppress(OSError):
         while data := source.recv(65_536):
             sink.sendall(data)
-    _close(source)
-    _close(sink)
+    _shut_down(source)
+    _shut_down(sink)
 
 
-def _close(each: socket.socket) -> None:
+def _shut_down(each: socket.socket) -> None:
+    """End both directions. The thread that serves the connection closes the socket."""
     with suppress(OSError):
         each.shutdown(socket.SHUT_RDWR)

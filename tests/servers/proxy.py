@@ -75,8 +75,12 @@ class Proxy:
             if not self.is_open:
                 _close(client)
                 continue
-            send_at_once(client)
-            line = client, self._server()
+            try:
+                send_at_once(client)
+                line = client, self._server()
+            except OSError:  # one side is gone; the next connection is accepted all the same
+                _close(client)
+                continue
             with self._lock:
                 self._lines.append(line)
             self._start_thread(self._pass_requests, *line)
