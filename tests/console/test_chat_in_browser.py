@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 import pytest
 from playwright.sync_api import APIResponse, Page, Route, expect
 
+from tertulia import Source
 from tertulia.agents import Delta, ParrotAgent
 from tertulia.agents.base import Event, Request
 from tests.console.served_console import ServedConsole, served_console
@@ -18,6 +19,7 @@ pytestmark = pytest.mark.check
 
 Profile = Callable[..., WatchedContext]
 SAY = "**/console/do/say"
+ROOT = Source("web", "console", account="root", user_id="root")
 
 
 class FailingAgent(ParrotAgent):
@@ -122,20 +124,75 @@ def test_command_leaves_the_answer_that_is_being_written_in_view(
         answer = page.locator("#draft .entry.agent")
         expect(answer).to_contain_text("well, ")
         send(page, "/queue")
-        expect(page.locator("#draft .entry.note")).to_contain_text("Nothing is waiting")
+        expect(page.locator("#live_chat .entry.note")).to_contain_text("Nothing is waiting")
         expect(answer).to_contain_text("well, ")
         agent.may_go_on.set()
         expect(page.locator("#live_chat .entry.agent")).to_contain_text("well, hello")
         expect(answer).to_have_count(0)
 
 
+def test_text_that_a_program_delivers_stands_once_between_the_messages(
+    where: str, profile: Profile
+) -> None:
+    """It is in no transcript; a tab that is opened later shows it too."""
+    with served_console(where) as console:
+        browser = profile(console.url)
+        page = open_chat(console, browser)
+        entries = page.locator("#live_chat .entry")
+        send(page, "first")
+        expect(entries).to_have_count(2)
+        with console.gateway.store() as store:
+            store.outbox.put("The **backup** is done.", "origin", origin=ROOT)
+        expect(page.locator("#live_chat .entry.note strong")).to_have_text("backup")
+        send(page, "second")
+        texts = ["first", "first", "The backup is done.", "second", "second"]
+        for tab in (page, open_chat(console, browser)):
+            expect(tab.locator("#live_chat .entry .words")).to_contain_text(texts)
+            expect(tab.locator("#draft .entry")).to_have_count(0)
+
+
+def test_reply_to_a_command_that_came_to_a_hidden_tab_is_shown_once(
+    where: str, profile: Profile
+) -> None:
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    with served_console(where) as console:
+        browser = profile(console.url)
+        page, other = open_chat(console, browser), open_chat(console, browser)
+        page.route(SAY, hold)
+        send(page, "/queue")
+        expect(page.locator("#draft .entry.person")).to_have_text("You/queue")
+        set_hidden(page, is_hidden=True)
+        held[0].continue_()
+        expect(other.locator("#chat .entry.note")).to_contain_text("Nothing is waiting")
+        set_hidden(page, is_hidden=False)
+        for _ in range(2):
+            expect(page.locator("#live_chat .entry.note")).to_contain_text("Nothing is waiting")
+            expect(page.locator("#draft .entry")).to_have_count(0)
+            page.reload()
+
+
+def test_rest_of_a_long_message_is_shown(where: str, profile: Profile) -> None:
+    """The chat itself is loaded again with each event, so the link leads to the transcript."""
+    with served_console(where) as console:
+        page = open_chat(console, profile(console.url))
+        send(page, f"{'x ' * 3000} the end")
+        expect(page.locator("#live_chat .entry.agent")).to_have_count(1)
+        page.locator("#live_chat .entry.person .more a").click()
+        expect(page.locator(".entry.person .words")).to_contain_text("the end")
+        expect(page.locator(".entry.person .more")).to_have_count(0)
+
+
 def test_person_is_told_that_the_agent_failed(where: str, profile: Profile) -> None:
     with served_console(where, agent=FailingAgent()) as console:
         page = open_chat(console, profile(console.url))
         send(page, "hello")
-        expect(page.locator("#draft .entry")).to_have_count(1)
-        expect(page.locator("#draft .entry.note")).to_contain_text("I could not answer")
-        expect(page.locator("#live_chat .entry.person")).to_have_count(1)
+        expect(page.locator("#live_chat .entry.note")).to_contain_text("I could not answer")
+        expect(page.locator("#live_chat .entry")).to_have_count(2)
+        expect(page.locator("#draft .entry")).to_have_count(0)
 
 
 def test_answer_after_a_command_that_was_not_sent_is_shown_once(
@@ -156,7 +213,7 @@ def test_thing_to_try_works_in_the_next_conversation_too(where: str, profile: Pr
     with served_console(where) as console:
         page = open_chat(console, profile(console.url))
         send(page, "/new")
-        expect(page.locator("#draft .entry.note")).to_have_count(1)
+        expect(page.locator("#live_chat .entry.note")).to_have_count(1)
         page.reload()
         send(page, "hello")
         expect(page.locator("#live_chat .entry.agent")).to_have_count(1)
@@ -166,7 +223,7 @@ def test_thing_to_try_works_in_the_next_conversation_too(where: str, profile: Pr
         for is_hidden in (True, False):  # nothing is there any more, without a reload
             set_hidden(page, is_hidden)
         page.get_by_role("button", name="/help").click()
-        expect(page.locator("#draft .entry.note")).to_contain_text("/resume")
+        expect(page.locator("#live_chat .entry.note").last).to_contain_text("/resume")
 
 
 def test_each_loss_of_the_stream_has_its_own_time(where: str, profile: Profile) -> None:

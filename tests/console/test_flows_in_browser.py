@@ -150,7 +150,7 @@ def test_a_chat_streams_and_shows_markdown(where: str, profile: Profile) -> None
         expect(page.locator("#live_chat .entry.person")).to_have_count(1)
         expect(page.locator("#draft .entry")).to_have_count(0)
         page.get_by_role("button", name="Stop").click()
-        expect(page.locator("#draft .entry.note")).to_contain_text("nothing to stop")
+        expect(page.locator("#live_chat .entry.note")).to_contain_text("nothing to stop")
         page.get_by_role("button", name="Answer again").click()
         with console.gateway.store() as store:
             transcript = store.transcript(store.sessions.find().items[0].id)
@@ -162,8 +162,9 @@ def test_a_chat_streams_and_shows_markdown(where: str, profile: Profile) -> None
         page.keyboard.press("Tab")
         expect(page.get_by_label("Message")).to_have_value("/help ")
         page.keyboard.press("Enter")
-        expect(page.locator("#draft")).to_contain_text("/resume")
-        expect(page.locator("#draft strong").first).to_have_text("Conversations")  # not **…**
+        reply = page.locator("#live_chat .entry.note").last
+        expect(reply).to_contain_text("/resume")
+        expect(reply.locator("strong").first).to_have_text("Conversations")  # not **…**
         expect(page.locator("#live_chat .entry.person .name")).to_have_text("You")
 
 

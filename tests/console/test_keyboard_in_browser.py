@@ -60,6 +60,7 @@ def test_main_flows_by_keyboard_alone(where: str, profile: Callable[..., Watched
         notice = page.locator("#notice")
 
         page.goto("/console/enter")  # sign in
+        expect(page.locator("#code")).to_be_focused()  # by the page itself, once shown
         page.keyboard.type(code)
         press(page, "Enter")
         page.wait_for_url("**/console/")
@@ -101,7 +102,7 @@ def test_main_flows_by_keyboard_alone(where: str, profile: Callable[..., Watched
 
         press(page, "/")  # search
         page.wait_for_url("**/console/search")
-        expect(page.locator("main [type=search]")).to_be_focused()  # by the page itself, once shown
+        expect(page.locator("main [type=search]")).to_be_focused()
         page.keyboard.type("Question")
         press(page, "Enter")
         page.wait_for_url("**/console/search?q=Question*")

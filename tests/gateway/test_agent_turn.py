@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tertulia.agents.base import Delta, Event, Request, Step, ToolResult
+from tertulia.agents.base import Delta, Event, Note, Request, Step, ToolResult
 from tertulia.core.message import ToolCall
 from tertulia.core.tool_result import MAX_SHOWN, limit_result
 from tertulia.core.usage import Usage
@@ -70,6 +70,18 @@ def test_agent_failure_is_reported_plainly(
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(play())
+
+
+def test_blank_note_of_an_agent_is_not_delivered(where: str) -> None:
+    async def script(request: Request) -> AsyncGenerator[Event, None]:
+        yield Note(" ")
+        yield Step("Here I am.")
+
+    async def play() -> None:
+        async with running_gateway(where, Scripted(script)) as node:
+            assert await node.say("hello") == ["Here I am."]
+
+    asyncio.run(play())
 
 
 def test_whole_text_of_a_long_result_is_stored_and_not_shown_to_the_model(where: str) -> None:
@@ -151,5 +163,25 @@ def test_too_long_history_is_compacted_and_tried_once_more(where: str, turns: in
             (told_so,) = await node.say("again")
             assert "too long for the model" in told_so
             assert "/new" in told_so
+
+    asyncio.run(play())
+
+
+def test_key_of_a_note_tells_it_from_an_answer(tmp_path: Path) -> None:
+    """A note is in no transcript, so a page that reads the transcript shows it apart."""
+
+    async def script(request: Request) -> AsyncGenerator[Event, None]:
+        yield Note("The answer was cut off.")
+        yield Note("I cannot see pictures.", "pictures")
+        yield Step("Once upon a")
+
+    async def play() -> None:
+        async with running_gateway(str(tmp_path / "talk.db"), Scripted(script)) as node:
+            for _ in range(2):
+                await node.say("hello")
+            deliveries = (await node.store.outbox.find()).items
+            kinds = [each.delivery.partition(":")[0] for each in deliveries if ":" in each.delivery]
+            assert kinds == ["note", "note", "note"]
+            assert len(deliveries) == 5
 
     asyncio.run(play())

@@ -387,6 +387,19 @@ def test_head_of_the_events_takes_no_delivery(server: ServedGateway) -> None:
             assert page.next_message()["text"].startswith("You said: hola")
 
 
+def test_newest_deliveries_are_those_of_the_callers_own_chat(server: ServedGateway) -> None:
+    with server.store() as store:
+        for name in ("ana", "bob"):
+            origin = Source("web", "den", account=name, user_id=name)
+            for number in (1, 2, 3):
+                store.outbox.put(f"{name} {number}", "origin", origin=origin)
+    with server.client("ana") as client:
+        reply = client.get("/web/den/deliveries", params={"limit": 2}).json()
+    assert [each["body"]["text"] for each in reply["items"]] == ["ana 3", "ana 2"]
+    with server.client("eve") as client:
+        assert client.get("/web/den/deliveries").status_code == 403
+
+
 def test_event_id_of_other_chat_replays_nothing(tmp_path: Path) -> None:
     with served_gateway(
         tmp_path / "talk.db", adapters=[WebAdapter()], stream_seconds=0.5

@@ -1044,6 +1044,10 @@ class Outbox:
         """Return the deliveries to a source's chat whose ids are above `after`, oldest first."""
         return await self.executor.run(self.sync.find_in_chat, source, after=after, limit=limit)
 
+    async def find_newest_in_chat(self, source: Source, *, limit: int = 50) -> list[Delivery]:
+        """Return the newest deliveries to a source's chat, the newest first."""
+        return await self.executor.run(self.sync.find_newest_in_chat, source, limit=limit)
+
     async def resume(self, source: Source) -> bool:
         """End the pause of the oldest waiting delivery to a source's chat; return if it had one.
 

@@ -7,6 +7,7 @@ for a text to become more than text.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final
@@ -28,6 +29,7 @@ _TAGS: Final = frozenset(
         *("h3", "h4", "h5", "h6", "table", "thead", "tbody", "tr", "th", "td"),
     )
 )
+_BOLD: Final = re.compile(r"\*\*([^*\n]+)\*\*")
 _SCHEMES: Final = frozenset(("http", "https", "mailto"))
 
 
@@ -66,6 +68,14 @@ def markdown_html(source: str) -> Markup:
 def plain_html(text: str) -> Markup:
     """Return a text as HTML in which its lines stay."""
     return Markup('<p class="plain">{}</p>').format(escape(display_text(text)))
+
+
+def bold_html(text: str) -> Markup:
+    """Return a text as HTML in which its lines stay; of Markdown only bold words are shown."""
+    parts = _BOLD.split(display_text(text))
+    strong = Markup("<strong>{}</strong>")
+    words = [strong.format(part) if index % 2 else part for index, part in enumerate(parts)]
+    return Markup('<p class="plain">{}</p>').format(Markup("").join(words))
 
 
 @cache

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
+import uuid
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
@@ -31,6 +32,7 @@ from tertulia.agents.cancellation import StopWatcher
 from tertulia.agents.model_agent import CANNOT_SEE, CANNOT_SEE_NOTE
 from tertulia.aio.turn import TurnControl
 from tertulia.core import keys, memory, prices
+from tertulia.core.history.content import has_content
 from tertulia.core.history.formats import Format
 from tertulia.core.history.model_traits import ModelTraits
 from tertulia.core.memory import Memory
@@ -339,8 +341,9 @@ class AgentTurn:
                 await self._show_result(call_id, content)
             case ModelUsage(usage):
                 await turn.add_usage(usage)
-            case Note(text, once) if self._delivers:
-                key = None if once is None else f"note:{turn.session.id}:{once}"
+            case Note(text, once) if self._delivers and has_content(text):
+                # A key with the kind tells it from an answer, which is in the transcript.
+                key = f"note:{turn.session.id}:{uuid.uuid4().hex if once is None else once}"
                 await turn.deliver(text, delivery=key)
         if isinstance(event, Step | ModelUsage):
             self._spans.end_chat(event.usage)

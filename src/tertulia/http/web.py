@@ -22,6 +22,7 @@ from tertulia.errors import ConfigError, NotFound
 from tertulia.http import conversation_id, stream_ticket
 from tertulia.http.auth import WEB, Caller, Unauthorized
 from tertulia.http.event_stream import PING, EventStream, format_event
+from tertulia.http.parameters import Count
 from tertulia.http.routing import ApiCall, Operation, address_of
 from tertulia.http.stream_ticket import StreamTicket
 from tertulia.platforms.base import Incoming, StreamUpdate
@@ -73,6 +74,18 @@ class StreamQuery(msgspec.Struct, frozen=True):
     last: str | None = None
 
 
+class ChatDeliveryQuery(msgspec.Struct, frozen=True):
+    """How many."""
+
+    limit: Count = 50
+
+
+class ChatDeliveries(msgspec.Struct, frozen=True):
+    """The newest deliveries of a chat, the newest first."""
+
+    items: tuple[Delivery, ...]
+
+
 class Visitor(msgspec.Struct, frozen=True):
     """A new visitor of a page; the page sends the id with each of its requests."""
 
@@ -114,6 +127,12 @@ async def _store_file(call: ApiCall, source: Source, file: WebFile) -> Media:
 
 async def read_events(call: ApiCall) -> EventStream:
     return _stream(call, _source(call), call.request.headers.get(LAST_EVENT))
+
+
+async def list_chat_deliveries(call: ApiCall) -> ChatDeliveries:
+    _require_adapter(call)
+    newest = await call.api.store.outbox.find_newest_in_chat(_source(call), limit=call.query.limit)
+    return ChatDeliveries(tuple(newest))
 
 
 async def create_ticket(call: ApiCall) -> TicketMade:
@@ -300,6 +319,11 @@ TABLE = (
         method="GET", path="/web/{chat}/events", act=read_events, role="guest", streams=True,
         headers=(LAST_EVENT, VISITOR),
         summary="Read the events of a chat, from the last one received on.",
+    ),
+    Operation(
+        method="GET", path="/web/{chat}/deliveries", act=list_chat_deliveries, role="member",
+        query=ChatDeliveryQuery, answer=ChatDeliveries,
+        summary="List the newest deliveries of a chat, sent or not.",
     ),
     Operation(
         method="POST", path="/web/{chat}/tickets", act=create_ticket, role="guest",

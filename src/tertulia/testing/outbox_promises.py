@@ -229,6 +229,15 @@ class OutboxPromises:
         (sent,) = store.outbox.find().items
         assert (sent.state, sent.attempts) == ("sent", 2)
 
+    def test_newest_deliveries_of_a_chat_are_found(self, store: Store) -> None:
+        origin = Source("web", "chat", account="ana", user_id="ana")
+        for number in range(4):
+            store.outbox.put(str(number), "origin", origin=origin)
+        store.outbox.put("other account", "origin", origin=origin.with_fields(account="bob"))
+        store.outbox.put("other chat", "web:den")
+        newest = store.outbox.find_newest_in_chat(origin, limit=2)
+        assert [delivery.body["text"] for delivery in newest] == ["3", "2"]
+
     def test_a_manual_resend_waits_for_the_running_send(self, store: Store) -> None:
         for text in ("first", "second", "third"):
             store.outbox.put(text, "telegram:42")
@@ -265,6 +274,9 @@ class OutboxPromises:
         assert not other.outbox.wait(0)
         clock.forward(seconds=5)
         assert other.outbox.wait(0)
+
+    def test_settling_no_delivery_does_nothing(self, store: Store) -> None:
+        assert store.outbox.done_many([]) == []
 
     def test_an_unclaimed_delivery_cannot_be_settled(self, store: Store) -> None:
         delivery = store.outbox.put("hello", "telegram:42")

@@ -42,9 +42,10 @@
   // Messages that were sent and are not in the transcript yet.
   let pending = [];
   const entryKey = (entry) => `${entry.parentElement.dataset.session} ${entry.id}`;
-  const personEntries = () => [...root.querySelectorAll("#live_chat .entry.person")];
+  const shownEntries = () => [...root.querySelectorAll("#live_chat .entry:is(.person, .note)")];
   const onOneLine = (text) => text.replace(/\s+/g, " ").trim();
   const isIn = (message, entry) => {
+    if (entry.matches(".note")) return message.isCommand; // its reply
     const said = onOneLine($(".words", entry)?.textContent ?? "");
     const text = onOneLine(message.text);
     // An entry may be several messages that were answered together, or the beginning of a long one.
@@ -55,7 +56,7 @@
     pending = pending.filter((other) => other !== message);
   };
   const dropShown = () => {
-    const entries = personEntries();
+    const entries = shownEntries();
     for (const message of pending) {
       const isShown = entries.some((entry) => !message.before.has(entryKey(entry)) && isIn(message, entry));
       if (isShown || message.isAnswered) drop(message);
@@ -165,7 +166,7 @@
     current = null;
   };
   // The gateway's own words are in no transcript: answers to commands, questions, failures. Their keys
-  // begin with their kind. What a schedule has delivered is in the transcript.
+  // begin with their kind. The page gets them with the transcript, if it has one.
   const isNote = (delivery) => delivery.includes(":") && !delivery.startsWith("schedule:");
   on("began", () => {
     endAnswer();
@@ -189,9 +190,8 @@
   on("message", (data) => {
     const isOwn = isNote(data.delivery);
     if (!isOwn || data.delivery.startsWith("failure:")) endAnswer();
-    if (!reads) draft.querySelectorAll(".done").forEach((item) => item.remove());
-    if (isOwn) dropCommands();
-    if (isOwn || !reads) {
+    if (!reads) {
+      draft.querySelectorAll(".done").forEach((item) => item.remove());
       draft.append(bubble(isOwn ? "note" : "agent", isOwn ? "Tertulia" : "Agent", data.text ?? "").item);
     }
     refresh();
@@ -201,17 +201,12 @@
   connect();
 
   const dropCommands = () => pending.filter((message) => message.isCommand).forEach(drop);
-  const dropNotes = () => {
-    if (!reads) return;
-    draft.querySelectorAll(".note").forEach((item) => item.remove());
-    dropCommands();
-  };
   // The answer may be here before the request has ended, so the message is shown when it is sent.
   const showSent = (text, sentFiles) => {
-    dropNotes();
+    dropCommands();
     const names = sentFiles.map((file) => file.name).join(", ");
     const { item } = bubble("person", "You", [text, names].filter(Boolean).join("\n"));
-    const before = new Set(personEntries().map(entryKey));
+    const before = new Set(shownEntries().map(entryKey));
     const message = { text, files: sentFiles, item, before, isCommand: text.startsWith("/") };
     if (reads) pending.push(message);
     draft.append(item);
@@ -242,7 +237,7 @@
   // The things to try and the buttons come and go with the transcript.
   root.addEventListener("htmx:config:request", (event) => {
     const { ctx } = event.detail;
-    if (event.target.closest("#turn-acts")) dropNotes();
+    if (event.target.closest("#turn-acts")) dropCommands();
     if (event.target.closest("#tries")) ctx.message = showSent(event.target.elements.text.value, []);
   });
   root.addEventListener("htmx:after:request", (event) => {

@@ -303,6 +303,13 @@ class Outbox:
         params = {**_chat_of(source), "after": after, "limit": limit}
         return list(map(to_delivery, self._db.read(lambda tx: tx.all("outbox_in_chat", params))))
 
+    def find_newest_in_chat(self, source: Source, *, limit: int = 50) -> list[Delivery]:
+        """Return the newest deliveries to a source's chat, the newest first."""
+        base.check_limit(limit)
+        params = {**_chat_of(source), "limit": limit}
+        rows = self._db.read(lambda tx: tx.all("outbox_newest_in_chat", params))
+        return list(map(to_delivery, rows))
+
     def resume(self, source: Source) -> bool:
         """End the pause of the oldest waiting delivery to a source's chat; return if it had one.
 

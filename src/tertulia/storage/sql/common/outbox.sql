@@ -117,7 +117,11 @@ order by id limit :limit
 
 -- name: outbox_in_chat
 select {part_outbox_columns} from outbox where {part_outbox_chat} and id > :after
-order by id limit :limit
+{part_outbox_oldest_first} limit :limit
+
+-- name: outbox_newest_in_chat
+select {part_outbox_columns} from outbox where {part_outbox_chat}
+{part_outbox_newest_first} limit :limit
 
 -- name: outbox_head_of_chat
 select id, state, paused_at from outbox where {part_outbox_lane} and is_next = 1

@@ -50,10 +50,23 @@ people.person = any (array(select jsonb_array_elements_text(cast(:ids as jsonb))
 -- name: part_message_places
 place = any (cast(translate(:places, '[]', '{}') as bigint[]))
 
--- name: part_outbox_chat
+-- name: part_outbox_chat_name
 md5(platform || '/' || account || '/' || coalesce(chat_id, ''))
-= md5(:platform || '/' || :account || '/' || coalesce(cast(:chat_id as text), ''))
+
+-- name: part_outbox_wanted_chat
+md5(:platform || '/' || :account || '/' || coalesce(cast(:chat_id as text), ''))
+
+-- name: part_outbox_chat
+-- A range, and sorted by it. For an equals sign the server may read the primary key, with all other
+-- chats in it, until it has found enough.
+{part_outbox_chat_name} between {part_outbox_wanted_chat} and {part_outbox_wanted_chat}
 and platform = :platform and account = :account
+
+-- name: part_outbox_oldest_first
+order by {part_outbox_chat_name}, id
+
+-- name: part_outbox_newest_first
+order by {part_outbox_chat_name} desc, id desc
 
 -- name: lock_sessions_table
 -- From here on no other transaction may write. `sessions` is locked against readers too: a transaction

@@ -54,6 +54,12 @@ platform || '/' || account || '/' || coalesce(chat_id, '')
 = :platform || '/' || :account || '/' || coalesce(cast(:chat_id as text), '')
 and platform = :platform and account = :account
 
+-- name: part_outbox_oldest_first
+order by id
+
+-- name: part_outbox_newest_first
+order by id desc
+
 -- name: lock_sessions_table
 -- A writing transaction has the whole file locked.
 select 1
