@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tertulia.errors import Error, IllegalMove, StoreError
+from tertulia.errors import ConfigError, Error, IllegalMove, StoreError
 from tertulia.storage.base import Database, Transaction
 from tertulia.store import Store
 from tertulia.testing.fixtures import Handles, dm, run_in_threads, user_message, wait_until
@@ -154,6 +154,20 @@ class DatabasePromises:
         with pytest.raises(Error):
             database(store).read(lambda tx: get_value(tx, "\udfff"))
         database(store).write(lambda tx: put_value(tx, "value", "whole"))
+
+    @pytest.mark.parametrize("number", [2**63, 2**200, -(2**63) - 1])
+    def test_a_number_that_no_column_can_hold_is_a_wrong_argument(
+        self, store: Store, number: int
+    ) -> None:
+        session = store.sessions.open(dm("anna"))
+        calls: list[Callable[[], object]] = [
+            lambda: store.transcript(session.id).at(number),
+            lambda: store.outbox.find_in_chat(dm("anna"), after=number),
+            lambda: store.sessions.set_metadata(session.id, {}, version=number),
+        ]
+        for call in calls:
+            with pytest.raises(ConfigError):
+                call()
 
     def test_a_refused_write_leaves_no_trace_in_later_ones(self, store: Store) -> None:
         ticket = {"key": "k", "lease": 1_000_000}

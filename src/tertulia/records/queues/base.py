@@ -159,6 +159,8 @@ class ClaimQueue(msgspec.Struct, Generic[C], frozen=True, kw_only=True):
         self, context: StoreContext, settlements: Sequence[tuple[C, Params]]
     ) -> list[Row | StaleWrite]:
         """Settle claimed entries in one round trip; return for each its row, or how it was lost."""
+        if not settlements:
+            return []
         for entry, _ in settlements:
             self._check(entry)
         steps = [(f"{self.table}_settle", _with_claim(*settlement)) for settlement in settlements]

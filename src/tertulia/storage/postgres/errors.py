@@ -113,16 +113,20 @@ _KINDS: tuple[ErrorKind, ...] = (
 
 # The errors that the driver raises: its own, and Python's for values that it cannot send.
 FOREIGN = (psycopg.Error, PoolTimeout, UnicodeEncodeError, OverflowError)
+_INVALID_VALUE = (
+    UnicodeEncodeError,
+    OverflowError,
+    pg.UndefinedFunction,
+    pg.NumericValueOutOfRange,
+)
 
 
 def translate_errors(problem: Exception, where: str) -> Error:
     """Return the Tertulia error for one of `FOREIGN`."""
     text = " ".join(str(problem).split())
-    # DataError itself is the driver's error for a zero character; UndefinedFunction is the server's
-    # for a value of another type.
-    if isinstance(problem, UnicodeEncodeError | OverflowError | pg.UndefinedFunction) or (
-        type(problem) is psycopg.DataError
-    ):
+    # DataError itself is the driver's error for a zero character; the others are the server's for a
+    # value of another type, and for a number that its column cannot hold.
+    if isinstance(problem, _INVALID_VALUE) or type(problem) is psycopg.DataError:
         return invalid_value(text)
     return find_kind(problem, _KINDS, where, text) or StoreError(
         f"PostgreSQL refused ({where}: {type(problem).__name__}: {text}).",
