@@ -19,7 +19,9 @@ from typing import Final, NamedTuple, TypeVar
 
 from tertulia.core.clock import Clock
 from tertulia.core.settings import Settings, require_zone
+from tertulia.core.text.excerpt import short_repr
 from tertulia.core.text.redact import Redactor
+from tertulia.errors import ConfigError, Error
 from tertulia.storage.base import Database, Transaction
 
 T = TypeVar("T")
@@ -63,10 +65,20 @@ class StoreContext(NamedTuple):
     def has_processes(self, key: str) -> bool:
         """Return whether processes run for a conversation.
 
-        This calls user code (`Settings.has_active_processes`): never within a transaction.
+        This calls user code (`Settings.has_active_processes`): never within a transaction. Raise
+        `ConfigError` if that fails; its own `Error`, such as that of this store, is passed on.
         """
         guard = self.settings.has_active_processes
-        return bool(guard and guard(key))
+        try:
+            return bool(guard and guard(key))
+        except Error:
+            raise
+        except Exception as problem:
+            raise ConfigError(
+                f"has_active_processes failed: {short_repr(problem)}. Nothing was changed.",
+                hint="Repair the function that the settings of this store have.",
+                field="has_active_processes",
+            ) from problem
 
     def zone_of(self, person_zone: str | None) -> tzinfo:
         """Return the zone of that name, or the store's zone for None."""

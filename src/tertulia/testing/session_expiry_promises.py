@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from tertulia.core.policy import Policies, ResetPolicy
 from tertulia.core.session import Notice, Session
 from tertulia.core.source import Source
-from tertulia.errors import ConfigError
+from tertulia.errors import ConfigError, NotFound
 from tertulia.testing.fixtures import Handles, assistant_message, dm, run_in_threads, user_message
 
 IDLE = Policies(default=ResetPolicy(mode="idle", idle_minutes=60))
@@ -344,3 +345,31 @@ class SessionExpiryPromises:
         first = store.sessions.open(dm("anna"))
         handles.clock.forward(hours=2)
         assert store.sessions.open(dm("anna"), force_new=True).id != first.id
+
+    def test_a_failing_guard_is_reported_and_changes_nothing(self, handles: Handles) -> None:
+        store = handles.open(policies=IDLE, has_active_processes=lambda key: 1 / 0 > 0)
+        first = store.sessions.open(dm("anna"))
+        handles.clock.forward(hours=2)
+        calls: list[Callable[[], object]] = [
+            lambda: store.sessions.open(dm("anna")),
+            lambda: store.turn(dm("anna"), "hello", message_id="1").__enter__(),
+            lambda: store.sessions.expire(first.id),
+            store.sessions.expired,
+        ]
+        for call in calls:
+            with pytest.raises(ConfigError) as caught:
+                call()
+            assert caught.value.field == "has_active_processes"
+            assert isinstance(caught.value.__cause__, ZeroDivisionError)
+        assert store.sessions.count() == 1
+        assert store.sessions.require(first.id) == first
+
+    def test_an_error_of_the_store_passes_through_the_guard(self, handles: Handles) -> None:
+        def has_processes(key: str) -> bool:
+            return store.sessions.require(key).ended_at is None  # a key is no session id
+
+        store = handles.open(policies=IDLE, has_active_processes=has_processes)
+        store.sessions.open(dm("anna"))
+        handles.clock.forward(hours=2)
+        with pytest.raises(NotFound):
+            store.sessions.open(dm("anna"))

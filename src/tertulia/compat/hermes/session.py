@@ -257,7 +257,13 @@ class SessionStore:
         If the policy ended the session before it, exactly one caller gets `was_auto_reset`.
         """
         sessions = self.store.sessions
-        entry = _entry(session := sessions.open(_to_source(source), force_new=force_new))
+        try:
+            entry = _entry(session := sessions.open(_to_source(source), force_new=force_new))
+        except ConfigError as problem:
+            if problem.field == "has_active_processes" and problem.__cause__ is not None:
+                # Hermes lets the exception of its function through.
+                raise problem.__cause__ from None
+            raise
         ended = None if session.notice is None else sessions.get(session.notice.session_id)
         if ended is not None:
             # A caller that stores the transcript elsewhere shows activity only by its usage.
