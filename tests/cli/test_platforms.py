@@ -102,9 +102,11 @@ def test_variables_of_a_platform_do_not_refuse_its_section(
 @pytest.mark.parametrize(
     "name", sorted(n for n in registry.PLATFORMS if registry.PLATFORMS[n].setup)
 )
-def test_next_steps_begin_with_starting_the_gateway(name: str) -> None:
+def test_next_steps_are_to_start_the_gateway_and_to_approve_the_code(name: str) -> None:
     pairing = registry.PLATFORMS[name].pairing or platforms._PAIRING
-    assert "tertulia run" in pairing.partition("tertulia pair approve")[0]
+    before, _, _ = pairing.partition("tertulia pair approve CODE")
+    assert "tertulia run" in before
+    assert before.endswith("code; approve it with: ")
 
 
 @pytest.mark.parametrize("command", ["add", "check"])

@@ -78,6 +78,13 @@ TABLE = {
     "a wrong content type": Case(Fault(400, HTML, "image/png"), (*_CLEAR, *_UNCLEAR)),
 }
 
+# A refusal that names its pause, in the form of each platform that names one in JSON.
+PAUSES = {
+    "telegram": '{"ok":false,"error_code":429,"parameters":{"retry_after":%s}}',
+    "discord": '{"retry_after":%s}',
+    "signal": '{"error":{"code":-5,"data":{"response":{"results":[{"retryAfterSeconds":%s}]}}}}',
+}
+
 
 class FakePlatform(NamedTuple):
     """A server with the operation that sends, and how to make an adapter for it."""
@@ -192,3 +199,24 @@ def test_fault_has_its_meaning_and_is_over_with_it(
     assert platform.texts().count(f"first {name}") == int(case.fault.takes)
     for text in (str(problem), repr(problem), caplog.text):
         assert SECRET not in text
+
+
+@pytest.mark.parametrize("seconds", ["1e999", "NaN", "-1e999", "9" * 400, "true", "[]"])
+@pytest.mark.parametrize("name", list(PAUSES))
+def test_pause_that_is_no_number_of_seconds_has_an_end(name: str, seconds: str) -> None:
+    platform = FAKES[name]()
+
+    async def run() -> float:
+        adapter = platform.adapter()
+        try:
+            with pytest.raises(RateLimited) as caught:
+                await adapter.send(Outgoing(delivery="d", chat_id=platform.chat, text="hola"))
+            return caught.value.retry_after
+        finally:
+            await adapter.close()
+
+    with platform.server:
+        status = 200 if name == "signal" else 429
+        body = (PAUSES[name] % seconds).encode()
+        platform.server.spoil(platform.operation, Fault(status, body))
+        assert 0 < asyncio.run(run()) <= 86_400

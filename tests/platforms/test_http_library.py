@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
 
 import pytest
 
-from tertulia.errors import ConfigError
+from tertulia.errors import ConfigError, OutcomeUnknown, PlatformError, PlatformUnavailable
 from tertulia.platforms.http_library import (
     MAX_SENDS,
     HttpApi,
     load_library,
     may_get_credentials,
 )
+from tertulia.platforms.matrix.client_api import HomeserverApi
+from tests.servers.scripted_http import Request, Response, ScriptedServer
 
 
 def test_missing_module_is_named_with_the_way_to_get_it() -> None:
@@ -40,6 +44,58 @@ def test_log_filter_is_added_once_and_sees_every_line(caplog: pytest.LogCaptureF
     finally:
         for name in ("httpx2", "httpcore2.http11", "httpcore2.http2", "httpcore2.proxy"):
             logging.getLogger(name).removeFilter(hide)
+
+
+class ExampleApi(HttpApi):
+    service = "Example"
+
+    def __init__(self, base_url: str) -> None:
+        super().__init__(base_url, lambda: load_library("Signal"))
+
+    async def call(self, method: str, path: str, *, seconds: float) -> None:
+        await self._request(method, f"{self._base_url}{path}", seconds=seconds)
+
+
+async def _endless() -> AsyncGenerator[bytes, None]:
+    while True:
+        yield b" "
+        await asyncio.sleep(0.001)
+
+
+class EndlessServer(ScriptedServer):
+    """Answers with a body that never ends, and never pauses for long."""
+
+    def operation_of(self, request: Request) -> str:
+        return request.path
+
+    async def respond(self, request: Request) -> Response:
+        return Response(stream=_endless())
+
+
+@pytest.mark.parametrize(
+    ("new_api", "options", "error"),
+    [
+        (ExampleApi, {}, OutcomeUnknown),
+        (lambda url: HomeserverApi(url, "x"), {}, OutcomeUnknown),
+        (lambda url: HomeserverApi(url, "x"), {"is_read": True}, PlatformUnavailable),
+    ],
+)
+def test_body_that_never_ends_is_no_answer(
+    new_api: Callable[[str], ExampleApi | HomeserverApi],
+    options: dict[str, Any],
+    error: type[PlatformError],
+) -> None:
+    async def run(url: str) -> None:
+        api = new_api(url)
+        try:
+            async with asyncio.timeout(60):
+                with pytest.raises(error, match="ReadTimeout"):
+                    await api.call("GET", "/", seconds=1.0, **options)
+        finally:
+            await api.close()
+
+    with EndlessServer() as server:
+        asyncio.run(run(server.url))
 
 
 def test_api_opens_one_client_and_closes_it() -> None:

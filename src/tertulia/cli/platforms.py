@@ -175,7 +175,7 @@ def _wrap(text: str) -> str:
 
 
 _PAIRING = (
-    "Start it with: tertulia run. Then write to the bot; it answers with a code. Let yourself in"
+    "Start it with: tertulia run. Then write to the bot. It answers with a code; approve it"
     " with: tertulia pair approve CODE --role owner"
 )
 

@@ -218,7 +218,7 @@ class AdapterState(msgspec.Struct, frozen=True, kw_only=True):
     listening   updates can arrive now
     since       when `listening` last changed
     heard_at    the last sign of life of the platform
-    problem     why it does not listen, for people; without secrets
+    problem     why it does not listen, or what else does not work, for people; without secrets
     """
 
     listening: bool = False
@@ -338,11 +338,12 @@ class Adapter(ABC):
 
     # -- the state, for the adapter to report
 
-    def mark_listening(self) -> None:
-        """Report that updates can arrive from now on."""
+    def mark_listening(self, problem: str | None = None) -> None:
+        """Report that updates can arrive from now on; `problem` says what does not work."""
         now = datetime.now(UTC)
         since = self.state.since if self.state.listening else now
-        self.state = AdapterState(listening=True, since=since, heard_at=now)
+        heard_at = now if problem is None else self.state.heard_at
+        self.state = AdapterState(listening=True, since=since, heard_at=heard_at, problem=problem)
 
     def mark_heard(self) -> None:
         """Report a sign of life of the platform."""

@@ -55,7 +55,10 @@ def load_library(
 
 
 class PathMissing(PlatformUnavailable):
-    """The server does not know this path, or something before it does not pass it on."""
+    """The server does not know this path, or something before it does not pass it on.
+
+    Some servers answer such a path with 200 and a value of another form.
+    """
 
     code = "path_missing"
 
@@ -104,6 +107,24 @@ class HttpApi:
         if client is not None:
             await client.aclose()
 
+    async def exchange(self, method: str, url: str, **options: Any) -> Any:
+        """Send a request and return its answer with the whole body; raise the library's errors.
+
+        The library applies its `timeout` to each piece that is read, so that a body which comes
+        byte by byte would never end. Here it is the limit of the whole body too.
+        """
+        library, client = self._import_library(), self.open_client()
+        request = client.build_request(method, url, **options)
+        answer = await client.send(request, stream=True)
+        try:
+            async with asyncio.timeout(request.extensions["timeout"]["read"]):
+                await answer.aread()
+        except TimeoutError:
+            raise library.ReadTimeout("The body does not end.", request=request) from None
+        finally:
+            await answer.aclose()
+        return answer
+
     async def _request(self, method: str, url: str, *, seconds: float, **options: Any) -> Any:
         """Send a request and return its answer; once connected, it may take `seconds`.
 
@@ -113,9 +134,7 @@ class HttpApi:
         library = self._import_library()
         problem: PlatformError
         try:
-            return await self.open_client().request(
-                method, url, timeout=self._timeout(seconds), **options
-            )
+            return await self.exchange(method, url, timeout=self._timeout(seconds), **options)
         except (library.ConnectError, library.ConnectTimeout, library.PoolTimeout) as failure:
             problem = self._unreachable(failure)
         except (library.HTTPError, library.InvalidURL) as failure:

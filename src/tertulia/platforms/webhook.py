@@ -166,8 +166,8 @@ class WebhookAdapter(PushAdapter):
         }
         httpx2 = _import_library()
         try:
-            response = await self._http.open_client().post(
-                self._url, content=body, headers=headers, timeout=self._timeout
+            response = await self._http.exchange(
+                "POST", self._url, content=body, headers=headers, timeout=self._timeout
             )
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as problem:
             raise PlatformUnavailable(

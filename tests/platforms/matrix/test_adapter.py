@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from tertulia.errors import (
-    ConfigError,
-)
-from tertulia.platforms.base import MenuEntry
+from tertulia.errors import AccountProblem, ConfigError, PlatformError
+from tertulia.platforms.base import Incoming, MenuEntry, Update
 from tertulia.platforms.definition import BuildContext
 from tertulia.platforms.matrix import PLATFORM, MatrixSettings
 from tertulia.platforms.matrix.adapter import MatrixAdapter
@@ -76,3 +74,86 @@ def test_server_without_profiles_is_enough() -> None:
                 await adapter.close()
 
         assert asyncio.run(identify()) == AGENT
+
+
+NO_WHOAMI = [
+    Fault(404, b"404: Not Found", times=None),
+    Fault(405, b"", times=None),
+    Fault(404, b'{"errcode": "M_UNRECOGNIZED"}', times=None),
+    Fault(405, b'{"errcode": "M_UNRECOGNIZED"}', times=None),
+    Fault(200, b"{}", times=None),
+]
+
+
+@pytest.mark.parametrize("fault", NO_WHOAMI)
+def test_server_without_whoami_is_enough_if_the_account_is_known(fault: Fault) -> None:
+    texts: asyncio.Queue[str | None] = asyncio.Queue()
+
+    async def receive(update: Update) -> None:
+        if isinstance(update, Incoming):
+            texts.put_nowait(update.text)
+
+    async def listen(server: MatrixServer) -> None:
+        adapter = MatrixAdapter(settings(base_url=server.url, user_id=AGENT), TOKEN)
+        assert (await adapter.identify()).startswith(AGENT)
+        listening = asyncio.create_task(adapter.listen(receive))
+        try:
+            async with asyncio.timeout(60):
+                await asyncio.to_thread(server.wait, lambda: adapter.state.listening)
+                server.push([server.event("hola")])
+                assert await texts.get() == "hola"
+        finally:
+            listening.cancel()
+            await asyncio.wait([listening])
+            await adapter.close()
+
+    with MatrixServer() as server:
+        server.spoil("whoami", fault)
+        asyncio.run(listen(server))
+
+
+@pytest.mark.parametrize("fault", [*NO_WHOAMI, None])
+def test_wrong_token_is_the_trouble_of_the_account(fault: Fault | None) -> None:
+    async def receive(update: Update) -> None:
+        return
+
+    async def listen(server: MatrixServer) -> None:
+        adapter = MatrixAdapter(settings(base_url=server.url, user_id=AGENT), "wrong")
+        try:
+            async with asyncio.timeout(60):
+                with pytest.raises(AccountProblem, match="token is not accepted"):
+                    await adapter.identify()
+                with pytest.raises(AccountProblem, match="token is not accepted"):
+                    await adapter.listen(receive)
+                assert "token is not accepted" in (adapter.state.problem or "")
+        finally:
+            await adapter.close()
+
+    with MatrixServer() as server:
+        # The fault is that of a server that knows no such path, whoever asks.
+        server.spoil("whoami", *([fault] if fault else []))
+        server.spoil("profile", Fault(404, b"404: Not Found", times=None))
+        asyncio.run(listen(server))
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        (NO_WHOAMI[0], "answered 404"),
+        (NO_WHOAMI[2], "whose token"),
+        (NO_WHOAMI[4], "whose token"),
+        (Fault(403, b'{"errcode": "M_FORBIDDEN"}', times=None), "answered 403 M_FORBIDDEN"),
+    ],
+)
+def test_account_that_nobody_names_is_not_guessed(fault: Fault, text: str) -> None:
+    async def identify(server: MatrixServer) -> None:
+        adapter = MatrixAdapter(settings(base_url=server.url), TOKEN)
+        try:
+            with pytest.raises(PlatformError, match=text):
+                await adapter.identify()
+        finally:
+            await adapter.close()
+
+    with MatrixServer() as server:
+        server.spoil("whoami", fault)
+        asyncio.run(identify(server))

@@ -40,6 +40,7 @@ def test_lone_surrogates_are_replaced() -> None:
         (413, "", TooLarge, TooLarge),
         (403, "M_RESOURCE_LIMIT_EXCEEDED", PlatformUnavailable, PlatformUnavailable),
         (404, "", PlatformUnavailable, PathMissing),
+        (405, "", PlatformUnavailable, PathMissing),
         (401, "", PlatformUnavailable, PlatformUnavailable),
         (301, "", PlatformUnavailable, PlatformUnavailable),
         (500, "M_UNKNOWN", OutcomeUnknown, PlatformUnavailable),
@@ -57,10 +58,12 @@ def test_status_and_code_decide_what_becomes_of_a_message(
 @pytest.mark.parametrize(
     ("answer", "header", "seconds"),
     [({"retry_after_ms": 2500}, "", 2.5), ({}, "7", 7.0), ({}, "soon", 1.0),
-     ({"retry_after_ms": "x"}, "", 1.0), ({"retry_after_ms": 10**9}, "", 3600.0)],
+     ({"retry_after_ms": "x"}, "", 1.0), ({"retry_after_ms": 10**9}, "", 3600.0),
+     ({"retry_after_ms": 10**400}, "", 3600.0), ({}, "9" * 5000, 3600.0), ({}, "²", 1.0),
+     ({}, "0", 1.0), ({}, "Wed, 21 Oct 2026 07:28:00 GMT", 1.0)],
 )  # fmt: skip
 def test_homeserver_says_how_long_to_wait(
     answer: dict[str, Any], header: str, seconds: float
 ) -> None:
-    response = httpx2.Response(429, headers={"retry-after": header})
+    response = httpx2.Response(429, headers=[(b"retry-after", header.encode("latin-1"))])
     assert _retry_after(response, answer) == seconds

@@ -528,6 +528,31 @@ def test_message_is_stored_before_the_account_could_be_asked(
     asyncio.run(run())
 
 
+def test_state_says_what_works_while_the_account_cannot_be_asked(
+    server: WhatsAppServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapter_module, "_CHECK_SECONDS", 0.02)
+    server.spoil("number", Fault(502, b"<html>", times=None))
+
+    async def act(listener: Listener) -> None:
+        state = listener.adapter.state
+        assert state.listening
+        assert state.heard_at is None
+        assert str(state.problem).startswith("Messages are received, but answers may not be sent: ")
+        assert "502" in str(state.problem)
+        assert await listener.write(ANA, "hola") == 200
+        server.mend()
+        await asyncio.to_thread(server.wait, lambda: listener.adapter.state.problem is None)
+        assert listener.adapter.state.listening
+        server.spoil("number", Fault(502, b"<html>", times=None))
+        await asyncio.to_thread(server.wait, lambda: listener.adapter.state.problem is not None)
+        assert listener.adapter.state.listening
+
+    listener = play(server, act)
+    assert not listener.adapter.state.listening
+    assert listener.adapter.state.problem is None
+
+
 # -- sending
 
 

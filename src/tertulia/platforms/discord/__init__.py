@@ -87,6 +87,6 @@ PLATFORM = PlatformDefinition(
     ),
     pairing=(
         "Start it with: tertulia run. Open the link above to add the bot to a server, then write to"
-        " it in private. It answers with a code; let yourself in with: tertulia pair approve CODE"
+        " it in private. It answers with a code; approve it with: tertulia pair approve CODE"
     ),
 )

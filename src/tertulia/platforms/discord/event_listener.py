@@ -32,7 +32,7 @@ from tertulia.platforms.base import MALFORMED, Changed, Passed, Receive, Update
 from tertulia.platforms.discord import gateway_events
 from tertulia.platforms.discord.cursor_position import Position
 from tertulia.platforms.discord.gateway_events import Channel, ChatContext, DiscordBot
-from tertulia.platforms.discord.rest_api import RestApi, unreadable
+from tertulia.platforms.discord.rest_api import RestApi
 from tertulia.platforms.discord.slash_commands import SlashCommands
 from tertulia.platforms.discord.socket_session import (
     ConnectionEnded,
@@ -404,7 +404,7 @@ class EventListener:
             if field is not None and isinstance(answer, dict):
                 answer = answer.get(field)
             if not isinstance(answer, list):
-                raise unreadable()
+                raise PathMissing("Discord gave no list.", hint="Check base_url.")
             return answer
 
         return await ask_until_answered(ask)

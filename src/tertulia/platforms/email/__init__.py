@@ -113,6 +113,6 @@ PLATFORM = PlatformDefinition(
     ),
     pairing=(
         "Start the gateway with: tertulia run. Then write a mail to the agent. It answers with a"
-        " code; let yourself in with: tertulia pair approve CODE"
+        " code; approve it with: tertulia pair approve CODE"
     ),
 )

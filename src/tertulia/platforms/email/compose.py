@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from tertulia.core.text.excerpt import shorten
 from tertulia.core.text.spans import FormattedText, to_html, to_plain
 from tertulia.core.text.storable import storable
 from tertulia.platforms.email.headers import AGENT_HEADER, subject_stem
@@ -133,7 +134,7 @@ def title_of(text: str) -> str:
     """Return the subject of a mail that answers nothing: its first words."""
     line = next((line for line in text.splitlines() if line.strip()), "")
     words = _BLANKS.sub(" ", _one_line(line)).strip().lstrip("#* ")
-    return f"{words[: _TITLE_LENGTH - 1].rstrip()}…" if len(words) > _TITLE_LENGTH else words
+    return shorten(words, _TITLE_LENGTH)
 
 
 def _body(text: str) -> str:

@@ -23,7 +23,8 @@ class MatrixSettings(PlatformSettings, frozen=True, kw_only=True):
     base_url    the address of the homeserver, such as https://matrix.example.org
     token       the access token of the account; better kept out of the file
     token_env   the environment variable that contains it
-    user_id     the id of the account, such as @agent:example.org; checked if it is set
+    user_id     the id of the account, such as @agent:example.org; checked if it is set, and
+                needed if the homeserver does not say whose token it is
     join        which invitations are accepted: all (invited), those of people in allow and owners
                 (allowed), or none (never)
     """

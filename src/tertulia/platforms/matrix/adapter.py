@@ -138,6 +138,7 @@ class MatrixAdapter(Adapter):
         self._settings = settings
         self._api = HomeserverApi(settings.base_url, token)
         self._reader: EventReader | None = None
+        self._is_token_checked = False
         self._rooms: dict[str, Room] = {}
         self._menu: tuple[MenuEntry, ...] = ()
         # Whether an event is ours, and drafts by their transaction.
@@ -156,6 +157,8 @@ class MatrixAdapter(Adapter):
     async def identify(self) -> str:
         """Return the id of the account and its name."""
         reader = await self._identify()
+        if not self._is_token_checked:
+            await self._sync(None)
         name = f" ({reader.display_name})" if reader.display_name else ""
         return f"{reader.user_id}{name}"
 
@@ -165,11 +168,14 @@ class MatrixAdapter(Adapter):
 
     async def _identify(self) -> EventReader:
         """Ask the homeserver whose token this is; raise `AccountProblem` if it is another's."""
-        answer = await self._api.get("/_matrix/client/v3/account/whoami")
-        user_id = as_text(answer.get("user_id"))
+        user_id = await self._ask_user_id()
+        self._is_token_checked = user_id is not None
+        # If the server has no such path, the first sync says whether the token is right.
+        user_id = user_id or self._settings.user_id
         if user_id is None:
             raise PlatformUnavailable(
-                "The homeserver does not say whose token this is.", hint="Check base_url."
+                "The homeserver does not say whose token this is.",
+                hint="Check base_url, or set user_id.",
             )
         if self._settings.user_id not in (None, user_id):
             raise AccountProblem(
@@ -185,6 +191,20 @@ class MatrixAdapter(Adapter):
         reader.commands = frozenset(entry.name for entry in self._menu)
         self._reader = reader
         return reader
+
+    async def _ask_user_id(self) -> str | None:
+        """Return whose token this is, or None if the homeserver cannot tell."""
+        try:
+            answer = await self._api.get("/_matrix/client/v3/account/whoami")
+        except PathMissing:
+            if self._settings.user_id is None:
+                raise
+            return None
+        except Refused as problem:
+            if problem.status not in (404, 405):
+                raise
+            return None
+        return as_text(answer.get("user_id"))
 
     async def _own_id(self) -> str:
         return (self._reader or await self._identify()).user_id

@@ -85,7 +85,7 @@ class HomeserverApi(HttpApi):
         """
         httpx2 = http_library()
         try:
-            response = await self.open_client().request(
+            response = await self.exchange(
                 method, self.url(path), params=params, content=content, timeout=seconds,
                 headers={**self.headers(), "Content-Type": content_type},
             )  # fmt: skip
@@ -183,7 +183,7 @@ def error_of(response: httpx2.Response, answer: Json | None, *, is_read: bool) -
         return _unknown(message)
     if not code or status >= 500 or code in _LATER_ERRORS:
         # Without a code it is the page of a proxy, or base_url is not that of a homeserver.
-        kind = PathMissing if status == 404 and is_read else PlatformUnavailable
+        kind = PathMissing if status in (404, 405) and is_read else PlatformUnavailable
         return kind(message, hint="Check base_url and the homeserver. It is tried again.")
     return Refused(message, hint="Check that the agent may write in this room.", status=status)
 
@@ -193,8 +193,9 @@ def _retry_after(response: httpx2.Response, answer: Json) -> float:
     milliseconds = answer.get("retry_after_ms")
     header = response.headers.get("retry-after", "")
     if isinstance(milliseconds, int | float) and milliseconds > 0:
-        return min(milliseconds / 1000, _LONGEST_PAUSE)
-    return min(float(header), _LONGEST_PAUSE) if header.isdigit() and int(header) else 1.0
+        return min(milliseconds, _LONGEST_PAUSE * 1000) / 1000
+    is_number = header.isascii() and header.isdigit()
+    return min(float(header), _LONGEST_PAUSE) or 1.0 if is_number else 1.0
 
 
 def http_library() -> Any:

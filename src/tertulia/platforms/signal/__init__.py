@@ -76,6 +76,6 @@ PLATFORM = PlatformDefinition(
     ),
     pairing=(
         "Start it with: tertulia run. Then write to the number in Signal. It answers with a code;"
-        " let yourself in with: tertulia pair approve CODE"
+        " approve it with: tertulia pair approve CODE"
     ),
 )

@@ -32,6 +32,7 @@ _READ_SECONDS: Final = 20.0
 # The daemon writes to each member of a group, and fetches keys first.
 _SEND_SECONDS: Final = 120.0
 _DEFAULT_PAUSE: Final = 60.0
+_LONGEST_PAUSE: Final = 86_400.0
 _MAX_HEAD: Final = 2**20
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _HINTS: Final = {
@@ -228,8 +229,8 @@ def _rate_limit(message: str, outcomes: list[Mapping[str, Any]]) -> PlatformErro
             hint="Solve the captcha: signal-cli submitRateLimitChallenge; its log has the token.",
         )
     pauses = [outcome.get("retryAfterSeconds") for outcome in outcomes]
-    seconds = [float(pause) for pause in pauses if isinstance(pause, int | float) and pause > 0]
-    pause = max(seconds, default=_DEFAULT_PAUSE)
+    seconds = [pause for pause in pauses if isinstance(pause, int | float) and pause > 0]
+    pause = float(min(max(seconds, default=_DEFAULT_PAUSE), _LONGEST_PAUSE))
     return RateLimited(message, hint="It is sent later.", retry_after=pause)
 
 

@@ -117,6 +117,6 @@ PLATFORM = PlatformDefinition(
     ),
     pairing=(
         "Start the gateway with: tertulia run. Then write to the app in Slack. It answers with a"
-        " code; let yourself in with: tertulia pair approve CODE"
+        " code; approve it with: tertulia pair approve CODE"
     ),
 )

@@ -123,8 +123,8 @@ class WebApi(HttpApi):
         library = import_library()
         problem: PlatformError
         try:
-            answer = await self.open_client().post(
-                url, content=content, timeout=self._timeout(_SEND_SECONDS),
+            answer = await self.exchange(
+                "POST", url, content=content, timeout=self._timeout(_SEND_SECONDS),
                 headers={"Content-Type": "application/octet-stream"},
             )  # fmt: skip
         except (library.HTTPError, library.InvalidURL) as failure:

@@ -111,7 +111,7 @@ PLATFORM = PlatformDefinition(
         " It gives you a token like 123456789:AA…"
     ),
     pairing=(
-        "Start it with: tertulia run. Then write to the bot. It answers with a code; let yourself"
-        " in with: tertulia pair approve CODE"
+        "Start it with: tertulia run. Then write to the bot. It answers with a code; approve it"
+        " with: tertulia pair approve CODE"
     ),
 )

@@ -30,6 +30,7 @@ _SEND_SECONDS: Final = 60.0
 _READ_SECONDS: Final = 20.0
 # Seconds of the pause after a 429 that names none; one that the platform names may be minutes.
 _DEFAULT_PAUSE: Final = 3.0
+_LONGEST_PAUSE: Final = 86_400.0
 _HINT_TOKEN: Final = "Check the token, or get a new one from BotFather."  # noqa: S105
 _TOKEN_IN_URL = re.compile(r"/bot[^/\s]+/")
 
@@ -310,7 +311,9 @@ def _bad_request(message: str, reason: str, parameters: Mapping[str, Any]) -> Pl
 
 def _pause(seconds: object) -> float:
     """Return the pause that a 429 asks for."""
-    return max(0.1, float(seconds)) if isinstance(seconds, int | float) else _DEFAULT_PAUSE
+    if not isinstance(seconds, int | float):
+        return _DEFAULT_PAUSE
+    return float(min(max(0.1, seconds), _LONGEST_PAUSE))  # in this order for NaN
 
 
 def _download_error(status: int) -> PlatformError:

@@ -105,7 +105,7 @@ PLATFORM = PlatformDefinition(
         "WhatsApp calls the gateway: set enabled = true under [http] in this file, and start it"
         " with: tertulia run. Then set the webhook of the app to"
         " https://YOUR-ADDRESS/platforms/whatsapp with your verify token, and subscribe to"
-        " messages. Write to the number. It answers with a code; let yourself in with:"
+        " messages. Write to the number. It answers with a code; approve it with:"
         " tertulia pair approve CODE"
     ),
 )

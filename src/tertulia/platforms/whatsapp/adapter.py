@@ -128,8 +128,9 @@ class WhatsAppAdapter(Adapter):
                 except PlatformError as problem:
                     attempts += 1
                     seconds = _RECONNECT.delay(attempts, JITTER.random())
-                    if not self.state.listening:
-                        self.mark_problem(problem.message)
+                    self.mark_listening(
+                        f"Messages are received, but answers may not be sent: {problem.message}"
+                    )
                     log.warning("whatsapp: %s Trying again in %.1f s.", problem.message, seconds)
                     await asyncio.sleep(seconds)
                 else:
@@ -138,7 +139,7 @@ class WhatsAppAdapter(Adapter):
                     await asyncio.sleep(_CHECK_SECONDS)
         finally:
             self._receive = None
-            self.mark_problem(self.state.problem)
+            self.mark_problem(None)
 
     async def respond(self, request: HttpRequest) -> HttpResponse:
         """Answer the question whose address this is, or accept a notification.
