@@ -10,6 +10,7 @@ from tertulia.cli import format, output
 from tertulia.cli.session_details import short_name
 from tertulia.core.session import Session
 from tertulia.core.source import LOCAL
+from tertulia.core.text.excerpt import shorten
 from tertulia.records.machine_zone import machine_zone
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def table(
         cells: dict[str, Text | str] = {
             "": _mark(session),
             "name": output.cell(names[session.id], style="bold" if session.title else ""),
-            "where": output.cell(_shorten(place_of(session), place_width)),
+            "where": output.cell(shorten(place_of(session), place_width)),
             "active": format.age_or_date(session.updated_at, now, zone),
             "messages": str(lengths[session.id]),
             "tokens": format.short_count(session.usage.total)
@@ -74,10 +75,6 @@ def place_of(session: Session) -> str:
     if source.platform == LOCAL:
         return "terminal"
     return f"{source.platform}, {source.chat_name or source.user_name or source.chat_id}"
-
-
-def _shorten(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def _mark(session: Session) -> Text:

@@ -16,6 +16,7 @@ from tertulia.cli.output import (
 from tertulia.cli.session_details import to_dict as session_to_dict
 from tertulia.core.message import ASSISTANT, TOOL, USER, Message
 from tertulia.core.session import Session
+from tertulia.core.text.excerpt import cut
 from tertulia.core.text.format import utc_text
 from tertulia.platforms.terminal.markdown_rows import render, row_width
 from tertulia.platforms.terminal.theme import Theme
@@ -133,4 +134,6 @@ def _cut(text: str, role: str) -> str:
     limit = _MAX_TOOL_RESULT if role == TOOL else _MAX_TEXT
     if len(text) <= limit:
         return text
-    return f"{text[:limit].rstrip()} … ({len(text) - limit:,} more characters; see --all)"
+    beginning = cut(text, limit)
+    rest = len(text) - len(beginning)
+    return f"{beginning.rstrip()} … ({rest:,} more characters; see --all)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 
-from tertulia.core.text.excerpt import one_line
+from tertulia.core.text.excerpt import cut, one_line
 
 MAX_LENGTH = 100
 _SUGGESTED_LENGTH = 60
@@ -22,8 +22,8 @@ def suggest_titles(text: str) -> Iterator[str]:
     if not line:
         return
     if len(line) > _SUGGESTED_LENGTH:
-        cut = line[:_SUGGESTED_LENGTH].rsplit(" ", 1)[0]  # at a space, if there is one
-        line = cut.rstrip(" ,.;:-") + "…"
+        beginning = cut(line, _SUGGESTED_LENGTH).rsplit(" ", 1)[0]  # to a space, if there is one
+        line = beginning.rstrip(" ,.;:-") + "…"
     yield line
     for number in count(2):
         yield f"{line} ({number})"

@@ -52,6 +52,27 @@ def test_beginning_of_a_longer_line_ends_with_an_ellipsis() -> None:
     assert shorten("abc", 5, is_cut=True) == "abc…"
 
 
+@pytest.mark.parametrize(
+    "character",
+    [
+        "e\u0301",  # an accent of its own
+        "❤\ufe0f",
+        "👍🏽",
+        "👩‍👩‍👧‍👦",
+        "🏴󠁧󠁢󠁳󠁣󠁴󠁿",
+        "🇵🇹",
+    ],
+)
+def test_cut_leaves_no_half_of_a_character(character: str) -> None:
+    text = 20 * character
+    for limit in range(len(character) + 1, len(text)):
+        assert shorten(text, limit) == (limit - 1) // len(character) * character + "…"
+
+
+def test_endless_marks_are_cut_at_the_limit() -> None:
+    assert shorten("a" + "\u0301" * 100, 50) == "a" + "\u0301" * 48 + "…"
+
+
 def test_repr_of_a_value_is_short() -> None:
     assert short_repr("a") == "'a'"
     assert len(short_repr("a" * 1000)) == 78

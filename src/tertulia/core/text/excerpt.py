@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import unicodedata
+from itertools import takewhile
+
 # Read at most this many times the limit, so that a huge text costs no more than a long one.
 _INPUT_FACTOR = 8
 _REPR_LENGTH = 78
+# The longest emoji have ten code points. A longer run of marks is no character that people write.
+_MAX_CHARACTER = 16
+_JOINER = "\u200d"
 
 
 def one_line(text: str, limit: int | None = None) -> str:
@@ -23,7 +29,34 @@ def shorten(line: str, limit: int, *, is_cut: bool = False) -> str:
 
     `is_cut` says that the line is the beginning of a longer one already.
     """
-    return line if len(line) <= limit and not is_cut else line[: limit - 1].rstrip() + "…"
+    return line if len(line) <= limit and not is_cut else cut(line, limit - 1).rstrip() + "…"
+
+
+def cut(text: str, limit: int) -> str:
+    """Return the first `limit` code points, or fewer if an emoji or an accent would be cut off."""
+    if len(text) <= limit or text[limit].isascii():
+        return text[:limit]
+    for end in range(limit, max(limit - _MAX_CHARACTER, -1), -1):
+        if end == 0 or not _is_inside_character(text, end):
+            return text[:end]
+    return text[:limit]
+
+
+def _is_inside_character(text: str, end: int) -> bool:
+    """Return whether a reader sees the code points before and after `end` as one character."""
+    before, after = text[end - 1], text[end]
+    if _JOINER in (before, after):
+        return True
+    if _is_flag_letter(after):  # two letters are a flag
+        letters = takewhile(_is_flag_letter, reversed(text[:end]))
+        return sum(1 for _ in letters) % 2 == 1
+    # Marks include the selectors of variants; the others are skin tones and the tags of flags.
+    is_mark = unicodedata.category(after).startswith("M")
+    return is_mark or "\U0001f3fb" <= after <= "\U0001f3ff" or "\U000e0020" <= after <= "\U000e007f"
+
+
+def _is_flag_letter(char: str) -> bool:
+    return "\U0001f1e6" <= char <= "\U0001f1ff"
 
 
 def log_line(text: str, limit: int) -> str:
