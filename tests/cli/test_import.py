@@ -55,6 +55,20 @@ def test_unreadable_file_exits_with_1(empty_store_cli: CommandLine, tmp_path: Pa
     assert report["sessions"] == 11
 
 
+def test_file_without_messages_creates_nothing(
+    empty_store_cli: CommandLine, tmp_path: Path
+) -> None:
+    picture = tmp_path / "beach.png"
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n\x00\xff")
+    text = empty_store_cli("import", "jsonl", str(picture), expect=1).stdout
+    assert text.startswith("Imported 0 sessions with 0 messages.\n")
+    assert "beach.png:1 garbage_line" in text
+    assert not (tmp_path / "new.db").exists()
+    empty_store_cli("store", "migrate")
+    empty_store_cli("import", "jsonl", str(picture), expect=1)
+    assert empty_store_cli.json("sessions", "list") == []
+
+
 def test_zone_option_applies_to_naive_times(empty_store_cli: CommandLine, tmp_path: Path) -> None:
     head = {"_type": "metadata", "key": "telegram:1", "created_at": "2026-03-01T10:00:00"}
     (tmp_path / "sessions").mkdir()

@@ -82,7 +82,7 @@ def _add_import_command(kind: Kind, description: str) -> None:
             output.print_json(report.to_dict())
         else:
             _print_report(options, report, dry_run=dry_run)
-        if not report.is_whole:
+        if not (report.is_whole and (report.sessions or report.skipped)):
             click.get_current_context().exit(NEGATIVE_RESULT)
 
 
@@ -102,15 +102,17 @@ def _import(
     options: CommandOptions, kind: Kind, path: str, *, dry_run: bool, zone: str | None
 ) -> Report:
     is_missing = locations.is_store_missing(locations.store_location(options))
-    if is_missing:
-        path = _find_folder(kind, path, zone)  # fails before a store is created for nothing
+    has_sessions = True
+    if is_missing:  # no store is created for nothing
+        path, preview = _find_folder(kind, path, zone)
+        has_sessions = preview.sessions > 0
     with output.progress_bar(options, "Importing") as progress:
-        if dry_run and is_missing:
+        if is_missing and (dry_run or not has_sessions):
             return import_from(None, kind, path, dry_run=True, progress=progress, zone=zone)
         with locations.open_or_create_store(options) as store:
             report = import_from(store, kind, path, dry_run=dry_run, progress=progress, zone=zone)
             if _is_empty(report):
-                path = _find_folder(kind, path, zone)
+                path, _ = _find_folder(kind, path, zone)
                 report = import_from(store, kind, path, dry_run=dry_run, zone=zone)
             return report
 
@@ -132,30 +134,33 @@ _HOME_ENTRIES = {
 _MAX_CANDIDATES = 50
 
 
-def _find_folder(kind: Kind, path: str, zone: str | None) -> str:
+def _find_folder(kind: Kind, path: str, zone: str | None) -> tuple[str, Report]:
     """Return the folder that has sessions: this one, else the only one just below or above it.
 
-    Raise `NotFound`, which says what was looked for, if there is none.
+    Also return the report of a dry run. Raise `NotFound`, which says what was looked for, if there
+    is no such folder.
     """
-    if _has_sessions(kind, path, zone):
-        return path
-    matching = [folder for folder in _neighbours(kind, path) if _has_sessions(kind, folder, zone)]
+    report = import_from(None, kind, path, dry_run=True, zone=zone)
+    if not _is_empty(report):
+        return path, report
+    reports = {
+        folder: import_from(None, kind, folder, dry_run=True, zone=zone)
+        for folder in _neighbours(kind, path)
+    }
+    matching = [(folder, report) for folder, report in reports.items() if not _is_empty(report)]
     if len(matching) == 1:
         return matching[0]
     looked_for = f"Looked for {_LOOKED_FOR[kind]} in {path} and in the folders around it."
     if matching:
+        folders = ", ".join(folder for folder, _ in matching)
         raise NotFound(
-            f"There are sessions of {kind} in several folders: {', '.join(matching)}.",
+            f"There are sessions of {kind} in several folders: {folders}.",
             hint="Name one of them.",
         )
     raise NotFound(
         f"There are no sessions of {kind} in {path}. {looked_for}",
         hint=f"Give the folder of {kind}: tertulia import {kind} --help names the usual one.",
     )
-
-
-def _has_sessions(kind: Kind, path: str, zone: str | None) -> bool:
-    return not _is_empty(import_from(None, kind, path, dry_run=True, zone=zone))
 
 
 def _is_empty(report: Report) -> bool:

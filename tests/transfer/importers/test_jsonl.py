@@ -67,6 +67,26 @@ def test_unreadable_file_is_no_session(store: Store, tmp_path: Path) -> None:
     assert len(all_sessions(store)) == 1
 
 
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b"\x89PNG\r\n\x1a\n\x00\xff\n", "garbage_line"),
+        (b"[1, 2]\n", "not_a_message"),
+        (b'{"role": "user", "content": ' + b"[" * 300 + b"]" * 300 + b"}\n", "not_storable"),
+        (b"", "empty_file"),
+    ],
+)
+def test_file_without_messages_is_no_session(
+    store: Store, tmp_path: Path, content: bytes, kind: str
+) -> None:
+    path = tmp_path / "trip.jsonl"
+    path.write_bytes(content)
+    report = import_from(store, "jsonl", path)
+    assert (report.sessions, report.messages, report.skipped) == (0, 0, 0)
+    assert kind in {problem.kind for problem in report.problems}
+    assert all_sessions(store) == []
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a file that fails while it is read")
 def test_read_error_is_reported(store: Store) -> None:
     report = import_from(store, "jsonl", "/proc/self/mem")

@@ -163,6 +163,8 @@ class SessionImport:
         """Queue the last batch with the summary of the session, and report what is odd about it."""
         self._tool_pairs.end()
         stored = self._stored
+        if self._foreign.needs_messages and stored is None and not self._read_count:
+            return
         if self._read_count < self._stored_count:
             self._is_same = False
         if not self._is_same:

@@ -69,6 +69,7 @@ class Jsonl(Reader):
             session,
             self._messages(file),
             lambda totals: self._summarise(file, totals, created),
+            needs_messages=True,
         )
 
     def _messages(self, file: str) -> Iterator[ForeignMessage]:

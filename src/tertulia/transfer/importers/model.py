@@ -50,6 +50,7 @@ class ForeignSession(NamedTuple):
     messages: Iterable[ForeignMessage]
     summarise: Callable[[Totals], ImportSummary]
     prefix: str = ""  # names the session in problems, for a file that holds many
+    needs_messages: bool = False  # without a message there is no session
 
 
 def import_name(kind: str, *parts: object) -> str:
