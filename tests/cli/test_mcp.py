@@ -100,6 +100,16 @@ def test_nothing_is_written_if_one_server_is_wrong(cli: CommandLine, config: Pat
 
 
 @pytest.mark.check
+def test_garbage_is_answered_with_errors_of_json_rpc(tmp_path: Path) -> None:
+    ping = '{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
+    served = run("--store", str(tmp_path / "talk.db"), "mcp", input=f"garbage\n[]\n{ping}")
+    assert served.returncode == 0, served.stderr
+    replies = [json.loads(line) for line in served.stdout.splitlines()]
+    codes = {(reply["id"], reply.get("error", {}).get("code")) for reply in replies}
+    assert codes == {(None, -32700), (None, -32600), (1, None)}
+
+
+@pytest.mark.check
 def test_without_a_command_the_store_itself_is_served(tmp_path: Path) -> None:
     messages: list[dict[str, Any]] = [
         {"id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18"}},

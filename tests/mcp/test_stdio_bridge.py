@@ -23,10 +23,23 @@ REVISION = "io.modelcontextprotocol/protocolVersion"
     ],
 )
 def test_message_with_odd_metadata_gets_a_reply(message: dict[str, Any]) -> None:
-    line = json.dumps({"jsonrpc": "2.0", "id": 1, **message}).encode()
-    target = io.BytesIO()
-    # Nobody listens there: the reply says that, and the bridge goes on.
-    asyncio.run(
-        serve_stdio("http://127.0.0.1:9/mcp", "", source=io.BytesIO(line + b"\n"), target=target)
-    )
-    assert "cannot be reached" in json.loads(target.getvalue())["error"]["message"]
+    (reply,) = replies_to(json.dumps({"jsonrpc": "2.0", "id": 1, **message}).encode())
+    assert "cannot be reached" in reply["error"]["message"]
+
+
+@pytest.mark.parametrize("line", [b"garbage", b"\xff\xfe", b"[]", b"{}", b'"text"'])
+def test_line_that_is_no_message_gets_an_error_without_id(line: bytes) -> None:
+    (reply,) = replies_to(line)
+    assert reply["id"] is None
+    assert "error" in reply
+
+
+def test_notification_gets_no_reply() -> None:
+    assert replies_to(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}') == []
+
+
+def replies_to(line: bytes) -> list[dict[str, Any]]:
+    """Return the replies to a line. Nobody listens at the address: they say that."""
+    source, target = io.BytesIO(line + b"\n"), io.BytesIO()
+    asyncio.run(serve_stdio("http://127.0.0.1:9/mcp", "", source=source, target=target))
+    return [json.loads(reply) for reply in target.getvalue().splitlines()]

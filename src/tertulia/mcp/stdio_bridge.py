@@ -63,11 +63,11 @@ async def _post_message(
         problem = f"The gateway answered with {response.status_code}."
     except httpx2.HTTPError as error:
         reply, problem = {}, f"The gateway cannot be reached: {type(error).__name__}."
-    if "id" not in message:
-        return
+    if "method" in message and "id" not in message:
+        return  # a notification has no reply
     if reply.get("jsonrpc") != "2.0":
         error_body = {"code": _INTERNAL_ERROR, "message": problem}
-        reply = {"jsonrpc": "2.0", "id": message["id"], "error": error_body}
+        reply = {"jsonrpc": "2.0", "id": message.get("id"), "error": error_body}
     output.write(json.dumps(reply).encode() + b"\n")
     output.flush()
 
