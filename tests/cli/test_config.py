@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -154,6 +155,21 @@ def test_check_tells_all_mistakes_at_once(cli_without_store: CommandLine, tmp_pa
         assert f"line {number}: {key}" in lines
     assert "store.budgets[0].per" in lines
     assert "store.zone" in lines
+
+
+def test_check_prints_all_mistakes_as_one_json_document(
+    cli_without_store: CommandLine, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("[agent]\nkinds = 'parrot'\n[log]\nlevel = 'loud'\n")
+    command = ("config", "check", "--json", "--config", str(path))
+    printed = json.loads(cli_without_store(*command, expect=2).stderr)
+    first, second = printed["errors"]
+    assert printed["error"] == first
+    assert "agent.kinds" in first["message"]
+    assert "log.level" in second["message"]
+    path.write_text("[agent]\nkinds = 'parrot'\n")
+    assert json.loads(cli_without_store(*command, expect=2).stderr) == {"error": first}
 
 
 def test_check_tells_everything_that_cannot_be_built(

@@ -146,7 +146,8 @@ the terminal.
 {json_output}
 
 An error is one line that begins with `error:`, and one that begins with `hint:` and says what to
-do. With `--json` it is `{"error": {"code": …, "message": …, "hint": …}}`. Both go to the standard
+do. With `--json` it is `{"error": {"code": …, "message": …, "hint": …}}`; if `config check` finds
+several mistakes, `errors` has all of them, and `error` is the first. All of it goes to the standard
 error output. The exit codes are:
 """
 

@@ -111,9 +111,10 @@ def check(options: CommandOptions) -> None:
         loaded = load.load_config(path, os.environ)
         problems = build.find_problems(loaded.config, locations.data_folder())
     if problems:
-        for problem in problems[:-1]:
-            errors.failure_from(problem).print(["--json"] if options.json else [])
-        raise problems[-1]
+        flags = {"--json": options.json, "--no-color": options.no_color}
+        failures = [errors.failure_from(problem) for problem in problems]
+        errors.print_failures(failures, [flag for flag, is_set in flags.items() if is_set])
+        click.get_current_context().exit(failures[0].exit_code)
     if options.json:
         output.print_json({"config": loaded.path, "variables": loaded.variables, "valid": True})
     elif loaded.path is None:

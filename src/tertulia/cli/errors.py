@@ -85,8 +85,7 @@ class CliFailure(NamedTuple):
         `args` is the raw command line, because it may be the part that could not be parsed.
         """
         if _has_option(args, "--json"):
-            fields = {"code": self.code, "message": self.message, "hint": self.hint}
-            click.echo(json.dumps({"error": fields}), err=True)
+            click.echo(json.dumps({"error": self.to_dict()}), err=True)
             return
         color = False if _has_option(args, "--no-color") or os.environ.get("NO_COLOR") else None
         for label, foreground, text in (
@@ -96,6 +95,20 @@ class CliFailure(NamedTuple):
             if text:
                 line = f"{click.style(label, fg=foreground)} {display_line(text)}"
                 click.echo(line, err=True, color=color)
+
+    def to_dict(self) -> dict[str, str | None]:
+        """Return the error for JSON output."""
+        return {"code": self.code, "message": self.message, "hint": self.hint}
+
+
+def print_failures(failures: Sequence[CliFailure], args: Sequence[str]) -> None:
+    """Print several errors on stderr; as JSON they are one document, with the first as `error`."""
+    if len(failures) > 1 and _has_option(args, "--json"):
+        fields = [failure.to_dict() for failure in failures]
+        click.echo(json.dumps({"error": fields[0], "errors": fields}), err=True)
+        return
+    for failure in failures:
+        failure.print(args)
 
 
 def failure_from(problem: Exception) -> CliFailure:
