@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.cli.conftest import CommandLine
@@ -53,3 +55,18 @@ def test_schedule_says_when_it_runs_and_where_its_results_are(cli: CommandLine) 
     assert (
         "files in" not in cli("schedules", "add", "every 2h", "look", "--to", "telegram:1").stdout
     )
+
+
+def test_target_that_is_not_configured_is_warned_about(cli: CommandLine, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    command = ("schedules", "add", "every 2h", "look", "--config", str(path), "--to")
+    path.write_text("[agent]\nkind = 'parrot'\n")
+    for target in ("telegram", "telegram:42"):
+        added = cli(*command, target)
+        assert added.stderr.startswith("warning: telegram is not configured.")
+        assert "is planned" in added.stdout
+    path.write_text("[platforms.telegram]\ntoken_env = 'TOKEN'\n")
+    assert cli(*command, "telegram").stderr.startswith("warning: telegram has no ho")
+    path.write_text("[platforms.telegram]\ntoken_env = 'TOKEN'\nhome = '42'\n")
+    for target in ("telegram", "telegram:42", "origin", "local", "web:den"):
+        assert cli(*command, target).stderr == ""

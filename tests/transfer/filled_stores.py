@@ -143,7 +143,7 @@ def _append(store: Store, source: Source, words: str) -> None:
 
 
 def _schedule(store: Store, source: Source, words: str) -> None:
-    made = store.schedules.create(source, "every 2h", words or "look")
+    made = store.schedules.create(source, "every 2h", words.strip() or "look")
     store.schedules.run_now(made.id)
     for run in store.schedules.claim(1):
         store.schedules.failed(run, words, for_good=not words)

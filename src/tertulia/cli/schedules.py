@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from tertulia.cli import locations, output
-from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option
+from tertulia.cli.options import (
+    TEXT,
+    CommandGroup,
+    CommandOptions,
+    json_option,
+    with_program_name,
+)
 from tertulia.core.schedule import MISFIRES, Misfire, describe_rule
 from tertulia.core.source import LOCAL, Source
+from tertulia.core.target import Target
 from tertulia.core.text import format
+from tertulia.platforms.registry import PLATFORMS
 from tertulia.records.machine_zone import machine_zone
 from tertulia.records.schedules import Schedule, ScheduleRun, Schedules
 
@@ -89,7 +97,27 @@ def add(
         schedule = store.schedules.create(
             Source.local(), when, task, zone=zone, target=target, session=session, misfire=misfire
         )
+    _warn_of_target(options, schedule)
     _report(options, schedule, "is planned")
+
+
+def _warn_of_target(options: CommandOptions, schedule: Schedule) -> None:
+    """Print a warning on stderr if the results could not be delivered as it is configured now."""
+    target = Target.parse(schedule.target, schedule.origin, known=PLATFORMS)
+    settings, name = locations.store_settings(options), target.platform
+    definition = PLATFORMS.get(name)
+    if definition is None or not definition.setup:
+        return  # it is part of the gateway, or its package says how it is connected
+    if name not in settings.platforms:
+        problem = f"{name} is not configured."
+        hint = f"Before it runs, connect {name}: tertulia platforms add {name}"
+    elif target.chat_id is None and name not in settings.homes:
+        problem = f"{name} has no home."
+        hint = f"Before it runs, set home in [platforms.{name}], or name a chat: {name}:CHAT"
+    else:
+        return
+    text = with_program_name(f"{problem} Results cannot be delivered there yet. {hint}")
+    click.echo(f"warning: {output.display_line(text)}", err=True)
 
 
 @schedules.command()
