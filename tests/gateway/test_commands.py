@@ -278,6 +278,17 @@ def test_fork_continues_in_a_copy(where: str) -> None:
     asyncio.run(play())
 
 
+def test_fork_with_an_argument_says_what_it_takes_and_changes_nothing(where: str) -> None:
+    async def play() -> None:
+        async with running_gateway(where, Echo()) as node:
+            await node.hears("one")
+            first = await node.session()
+            assert "/fork takes nothing after it" in await node.hears("/fork 5")
+            assert (await node.session()).id == first.id
+
+    asyncio.run(play())
+
+
 def test_forget_deletes_everything(where: str) -> None:
     async def play() -> None:
         async with running_gateway(where, Echo()) as node:

@@ -222,6 +222,11 @@ def _title(context: CommandContext, argument: str) -> CommandReply:
 
 
 def _fork(context: CommandContext, argument: str) -> CommandReply:
+    if argument:
+        raise IllegalMove(
+            "/fork takes nothing after it: it copies the whole conversation.",
+            hint="To leave out the last exchange, send /fork and then /undo.",
+        )
     session = context.live_session()
     declined = context.decline_waiting("the person made a copy of the conversation")
     context.store.sessions.fork(session.id, by=context.actor)
