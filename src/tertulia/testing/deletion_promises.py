@@ -60,6 +60,18 @@ class DeletionPromises:
         assert other.inbox.put(dm("ben"), "lighthouse", message_id=1).is_new
         assert other.inbox.put(dm("anna"), "lighthouse", message_id=3).is_new
 
+    def test_a_turn_forgets_the_messages_of_a_deleted_session(
+        self, store: Store, other: Store
+    ) -> None:
+        """A message that the inbox never had is known as long as its session is kept."""
+        with store.turn(dm("anna"), "lighthouse", message_id=1) as first:
+            first.add_assistant("Hello.")
+        store.sessions.delete(first.session.id)
+        with other.turn(dm("anna"), "lighthouse", message_id=1) as again:
+            assert not again.duplicate
+            again.add_assistant("Hello again.")
+        assert texts(store.transcript(again.session.id)) == ["lighthouse", "Hello again."]
+
     def test_the_current_session_can_be_deleted(self, store: Store) -> None:
         session = store.sessions.open(dm("anna"))
         store.sessions.delete(session.id)
