@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from playwright.sync_api import Browser, Route, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.console.served_console import ServedConsole, served_console
 from tests.http.served_gateway import SECRETS
@@ -218,8 +218,7 @@ def test_two_tabs_are_one_visitor_and_show_the_same(where: str, browser: Browser
         for tab in tabs:
             tab.goto(guest_address(console))
         for number, tab in enumerate(tabs):
-            tab.get_by_label("Message").fill(f"message {number}")
-            tab.get_by_label("Message").press("Enter")
+            say(tab, f"message {number}")
             for each in tabs:
                 expect(each.locator(".entry.person")).to_have_count(number + 1)
                 expect(each.locator(".entry.agent")).to_have_count(number + 1)
@@ -228,6 +227,80 @@ def test_two_tabs_are_one_visitor_and_show_the_same(where: str, browser: Browser
             expect(tab.locator(".entry")).to_have_count(4)
         context.close()
         assert user_messages(console) == ["message 0", "message 1"]
+
+
+# What is stored, with a message more, as another tab of this visitor writes it.
+WITH_ANOTHER = """(text) => {
+    const stored = JSON.parse(localStorage.getItem("tertulia"));
+    stored.lines.push(["person", text, text]);
+    return JSON.stringify(stored);
+}"""
+
+
+@pytest.mark.check
+def test_message_of_another_tab_is_shown_though_this_one_has_written_over_it(
+    where: str, browser: Browser
+) -> None:
+    with served_console(where) as console:
+        page = browser.new_context().new_page()
+        page.goto(guest_address(console))
+        say(page, "Hello")
+        expect(page.locator(".entry.agent")).to_have_count(1)
+        value = page.evaluate(WITH_ANOTHER, "from another tab")
+        page.evaluate(
+            "(newValue) => dispatchEvent(new StorageEvent('storage', {key: 'tertulia', newValue}))",
+            value,
+        )
+        expect(page.locator(".entry.person")).to_have_text(["Hello", "from another tab"])
+        page.reload()
+        expect(page.locator(".entry.person")).to_have_text(["Hello", "from another tab"])
+        page.context.close()
+
+
+@pytest.mark.check
+def test_a_tab_does_not_write_over_what_another_one_has_written(
+    where: str, browser: Browser
+) -> None:
+    with served_console(where) as console:
+        page = browser.new_context().new_page()
+        page.goto(guest_address(console))
+        say(page, "Hello")
+        expect(page.locator(".entry.agent")).to_have_count(1)
+        # A write of the page itself makes no event in it: this one has not arrived yet.
+        write = f"(text) => localStorage.setItem('tertulia', ({WITH_ANOTHER})(text))"
+        page.evaluate(write, "from another tab")
+        say(page, "Bye")
+        expect(page.locator(".entry.agent")).to_have_count(2)
+        page.reload()
+        expect(page.locator(".entry.person")).to_have_text(["Hello", "from another tab", "Bye"])
+        page.context.close()
+
+
+@pytest.mark.check
+def test_tabs_that_were_opened_at_once_become_one_visitor(where: str, browser: Browser) -> None:
+    with served_console(where) as console, console.client(None) as client:
+        context = browser.new_context()
+        page, other = context.new_page(), context.new_page()
+        with page.expect_response("**/events"):
+            page.goto(guest_address(console))
+        token = {"Authorization": f"Bearer {SECRETS['eve']}"}
+        visitor = client.post("/web/visitors", headers=token).json()["visitor"]
+        other.goto(f"{console.url}/console/enter")
+        with page.expect_request("**/events") as reading:
+            other.evaluate(
+                "(visitor) => localStorage.setItem('tertulia', JSON.stringify({ visitor }))", visitor
+            )
+        assert reading.value.headers["x-visitor-id"] == visitor
+        say(page, "Hello")
+        expect(page.locator(".entry.agent")).to_have_count(1)
+        other.goto(guest_address(console))
+        expect(other.locator(".entry")).to_have_count(2)
+        context.close()
+
+
+def say(page: Page, text: str) -> None:
+    page.get_by_label("Message").fill(text)
+    page.get_by_label("Message").press("Enter")
 
 
 @pytest.mark.check

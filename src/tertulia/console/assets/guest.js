@@ -10,15 +10,15 @@
   const CHAT = "site";
   const MAX_KEPT = 50;
   // A line is the side, the text and the id; one that is still being sent has a mark after them.
+  const KEPT = "tertulia";
+  const parse = (text) => {
+    try { return JSON.parse(text) ?? {}; } catch { return {}; }
+  };
   const stored = () => {
-    try { return JSON.parse(localStorage.getItem("tertulia")) ?? {}; } catch { return {}; }
+    try { return parse(localStorage.getItem(KEPT)); } catch { return {}; }
   };
   const memory = stored();
   memory.lines ??= [];
-  const keep = () => {
-    memory.lines = memory.lines.slice(-MAX_KEPT);
-    try { localStorage.setItem("tertulia", JSON.stringify(memory)); } catch { /* nothing is kept then */ }
-  };
   const shownIds = new Set(memory.lines.map((line) => line[2]));
   const isNew = (id) => !shownIds.has(id) && !!shownIds.add(id);
 
@@ -36,6 +36,33 @@
     return words;
   };
   for (const [side, text] of memory.lines) show(side, text);
+
+  // Tabs of one browser share what is kept: what another one has written is not written over.
+  const takeIn = (other) => {
+    if (other.visitor !== memory.visitor) return false;
+    const lines = (other.lines ?? []).filter((line) => line.length === 3 && isNew(line[2]));
+    for (const [side, text] of lines) show(side, text);
+    memory.lines.push(...lines);
+    return lines.length > 0;
+  };
+  const keep = () => {
+    takeIn(stored());
+    memory.lines = memory.lines.slice(-MAX_KEPT);
+    try { localStorage.setItem(KEPT, JSON.stringify(memory)); } catch { /* nothing is kept then */ }
+  };
+  let reading = null;
+  // Tabs that were opened at once have an id each: in a tab where nothing was said, the stored one counts.
+  const takeVisitor = ({ visitor }) => {
+    if (!visitor || visitor === memory.visitor || memory.lines.length) return;
+    memory.visitor = visitor;
+    reading?.abort();
+  };
+  // The event has what was written; what is stored may be of this tab again.
+  addEventListener("storage", (event) => {
+    if (event.key !== KEPT) return;
+    takeVisitor(stored());
+    if (takeIn(parse(event.newValue))) keep();
+  });
 
   const ask = (path, options = {}) => fetch(`/web${path}`, {
     ...options,
@@ -66,7 +93,8 @@
     if (response.status !== 400) return false;
     const body = await response.json().catch(() => null);
     if (body?.error?.param !== "X-Visitor-Id") return false;
-    delete memory.visitor;
+    const { visitor } = stored();
+    memory.visitor = visitor === memory.visitor ? undefined : visitor; // another tab has a new one
     delete memory.last;
     keep();
     return true;
@@ -94,7 +122,8 @@
   const read = async () => {
     // 0: nothing was received yet. An answer that was on its way when the page was left comes again.
     const headers = { "Last-Event-ID": memory.last ?? "0" };
-    const response = await ask(`/${CHAT}/events`, { headers });
+    reading = new AbortController();
+    const response = await ask(`/${CHAT}/events`, { headers, signal: reading.signal });
     if (!response.ok) { await forgetVisitor(response); return response.status; }
     state.textContent = "";
     dropDraft(); // a piece of it may be missing
@@ -153,6 +182,7 @@
     unsent = null;
     // What is written while a message is on its way is the next one.
     field.value = "";
+    takeIn(stored()); // it was said before
     // The answer may be here before the request has ended, so the message is shown when it is sent.
     const shown = show("person", text).parentElement;
     const line = ["person", text, id, "sending"];
@@ -175,16 +205,6 @@
       keep();
     });
   };
-  // What was said in another tab belongs here too.
-  addEventListener("storage", () => {
-    const other = stored();
-    if (other.visitor !== memory.visitor) return;
-    for (const line of other.lines ?? []) {
-      if (line.length !== 3 || !isNew(line[2])) continue;
-      memory.lines.push(line);
-      show(line[0], line[1]);
-    }
-  });
   form.addEventListener("submit", (event) => { event.preventDefault(); send(); });
   field.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); send(); }
