@@ -288,7 +288,8 @@ def test_tabs_that_were_opened_at_once_become_one_visitor(where: str, browser: B
         other.goto(f"{console.url}/console/enter")
         with page.expect_request("**/events") as reading:
             other.evaluate(
-                "(visitor) => localStorage.setItem('tertulia', JSON.stringify({ visitor }))", visitor
+                "(value) => localStorage.setItem('tertulia', value)",
+                json.dumps({"visitor": visitor}),
             )
         assert reading.value.headers["x-visitor-id"] == visitor
         say(page, "Hello")
