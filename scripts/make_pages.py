@@ -50,6 +50,7 @@ WHAT_TO_DO = {
     "agent_unavailable": "try again later; look whether the model's server runs",
     "agent_failed": "`tertulia doctor`: the key, the model or the program is wrong",
     "context_overflow": "`/compress`, or lower `agent.history_tokens`",
+    "process_check_failed": "repair the function `has_active_processes` that the program set",
     "place_unavailable": "look whether the SSH host or Docker can be reached",
     "access_denied": "ask the owner for the [role](access.md)",
     "budget_exceeded": "wait for the next period, or raise the [budget](costs.md)",

@@ -29,6 +29,7 @@
     │   ├── AgentUnavailable  it cannot be reached or is overloaded: try again later
     │   ├── AgentFailed       it failed, or its answer cannot be used
     │   └── ContextOverflow   the conversation is longer than its model accepts
+    ├── ProcessCheckFailed    `has_active_processes`, a function of the program, failed
     ├── PlaceUnavailable      the environment that runs programs cannot be reached: try again later
     ├── AccessDenied          the caller may not read or change this
     ├── BudgetExceeded        the budget is used up
@@ -264,6 +265,12 @@ class ContextOverflow(AgentError):
     """The conversation is longer than the model accepts."""
 
     code = "context_overflow"
+
+
+class ProcessCheckFailed(Error):
+    """Whether the conversation has running programs cannot be told."""
+
+    code = "process_check_failed"
 
 
 class PlaceUnavailable(Error):

@@ -56,6 +56,12 @@ def test_field_of_a_config_error_is_its_param() -> None:
     assert (detail["message"], detail["hint"], detail["param"]) == ("x", "do y", "messages")
 
 
+def test_failure_of_a_function_of_the_program_is_not_the_fault_of_the_client() -> None:
+    response = error_response(errors.ProcessCheckFailed("FileNotFoundError('/secret')"))
+    assert response.status_code == 500
+    assert b"secret" not in response.body
+
+
 def test_message_of_a_provider_is_not_shown(tmp_path: Path) -> None:
     with (
         served_gateway(tmp_path / "talk.db", agent=BrokenAgent()) as server,

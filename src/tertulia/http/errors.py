@@ -22,6 +22,7 @@ from tertulia.errors import (
     NotFound,
     PlaceUnavailable,
     PlatformError,
+    ProcessCheckFailed,
     RateLimited,
     StoreError,
     TooLarge,
@@ -83,8 +84,8 @@ _STATUS: tuple[tuple[type[Error], int, str], ...] = (
     (PlaceUnavailable, 503, "place_error"),
     (StoreError, 503, "store_error"),
 )
-# Messages of these may quote a provider or a database; they go to the log only.
-_LOG_ONLY = (AgentError, StoreError)
+# Messages of these may quote a provider, a database or code; they go to the log only.
+_LOG_ONLY = (AgentError, ProcessCheckFailed, StoreError)
 
 
 def status_of(problem: Error) -> tuple[int, str]:

@@ -21,7 +21,7 @@ from tertulia.core.clock import Clock
 from tertulia.core.settings import Settings, require_zone
 from tertulia.core.text.excerpt import short_repr
 from tertulia.core.text.redact import Redactor
-from tertulia.errors import ConfigError, Error
+from tertulia.errors import Error, ProcessCheckFailed
 from tertulia.storage.base import Database, Transaction
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class StoreContext(NamedTuple):
         """Return whether processes run for a conversation.
 
         This calls user code (`Settings.has_active_processes`): never within a transaction. Raise
-        `ConfigError` if that fails; its own `Error`, such as that of this store, is passed on.
+        `ProcessCheckFailed` if that fails; an `Error`, such as one of this store, is passed on.
         """
         guard = self.settings.has_active_processes
         try:
@@ -74,10 +74,9 @@ class StoreContext(NamedTuple):
         except Error:
             raise
         except Exception as problem:
-            raise ConfigError(
+            raise ProcessCheckFailed(
                 f"has_active_processes failed: {short_repr(problem)}. Nothing was changed.",
                 hint="Repair the function that the settings of this store have.",
-                field="has_active_processes",
             ) from problem
 
     def zone_of(self, person_zone: str | None) -> tzinfo:

@@ -26,7 +26,7 @@ from tertulia.core.session import Session
 from tertulia.core.settings import Settings
 from tertulia.core.source import Source
 from tertulia.core.usage import Usage
-from tertulia.errors import ConfigError
+from tertulia.errors import ConfigError, ProcessCheckFailed
 from tertulia.platforms import registry
 from tertulia.records.transcript import replace
 from tertulia.store import Store
@@ -259,11 +259,9 @@ class SessionStore:
         sessions = self.store.sessions
         try:
             entry = _entry(session := sessions.open(_to_source(source), force_new=force_new))
-        except ConfigError as problem:
-            if problem.field == "has_active_processes" and problem.__cause__ is not None:
-                # Hermes lets the exception of its function through.
-                raise problem.__cause__ from None
-            raise
+        except ProcessCheckFailed as problem:
+            # Hermes lets the exception of its function through.
+            raise problem.__cause__ or problem from None
         ended = None if session.notice is None else sessions.get(session.notice.session_id)
         if ended is not None:
             # A caller that stores the transcript elsewhere shows activity only by its usage.
