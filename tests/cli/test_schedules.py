@@ -66,7 +66,10 @@ def test_target_that_is_not_configured_is_warned_about(cli: CommandLine, tmp_pat
         assert added.stderr.startswith("warning: telegram is not configured.")
         assert "is planned" in added.stdout
     path.write_text("[platforms.telegram]\ntoken_env = 'TOKEN'\n")
-    assert cli(*command, "telegram").stderr.startswith("warning: telegram has no ho")
+    assert cli(*command, "telegram").stderr.startswith("warning: telegram has no home.")
     path.write_text("[platforms.telegram]\ntoken_env = 'TOKEN'\nhome = '42'\n")
-    for target in ("telegram", "telegram:42", "origin", "local", "web:den"):
+    for target in ("telegram", "telegram:42", "origin", "local"):
         assert cli(*command, target).stderr == ""
+    assert cli(*command, "web:den").stderr.startswith("warning: A web chat belongs to a token")
+    path.write_text("[store.homes.web]\nchat_id = 'den'\naccount = 'root'\n")
+    assert cli(*command, "web").stderr == ""

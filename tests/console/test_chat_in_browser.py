@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Callable
 import pytest
 from playwright.sync_api import APIResponse, Page, Route, expect
 
-from tertulia import Source
 from tertulia.agents import Delta, ParrotAgent
 from tertulia.agents.base import Event, Request
 from tests.console.served_console import ServedConsole, served_console
@@ -19,7 +18,6 @@ pytestmark = pytest.mark.check
 
 Profile = Callable[..., WatchedContext]
 SAY = "**/console/do/say"
-ROOT = Source("web", "console", account="root", user_id="root")
 
 
 class FailingAgent(ParrotAgent):
@@ -141,8 +139,9 @@ def test_text_that_a_program_delivers_stands_once_between_the_messages(
         entries = page.locator("#live_chat .entry")
         send(page, "first")
         expect(entries).to_have_count(2)
-        with console.gateway.store() as store:
-            store.outbox.put("The **backup** is done.", "origin", origin=ROOT)
+        with console.gateway.client() as client:
+            delivery = {"text": "The **backup** is done.", "to": "web:console"}
+            assert client.post("/deliveries", json=delivery).status_code == 200
         expect(page.locator("#live_chat .entry.note strong")).to_have_text("backup")
         send(page, "second")
         texts = ["first", "first", "The backup is done.", "second", "second"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tertulia.platforms.web import WebAdapter
 from tests.http.served_gateway import served_gateway
 
 
@@ -19,6 +20,24 @@ def test_unknown_delivery_is_settled_by_hand(tmp_path: Path) -> None:
             assert client.post(path, json={"outcome": "retry"}).json()["state"] == "waiting"
             assert client.post(path, json={"outcome": "sent"}).status_code == 400
             assert client.post("/deliveries/99/settle", json={"outcome": "sent"}).status_code == 404
+
+
+def test_delivery_for_a_web_chat_is_for_the_account_of_the_caller(tmp_path: Path) -> None:
+    with (
+        served_gateway(tmp_path / "talk.db", adapters=[WebAdapter()]) as server,
+        server.client() as client,
+    ):
+        body = {"text": "It is done.", "to": "web:console"}
+        assert client.post("/deliveries", json=body).json()["account"] == "root"
+        (delivery,) = client.get("/web/console/deliveries").json()["items"]
+        assert delivery["body"]["text"] == "It is done."
+        other = client.post("/deliveries", json={**body, "account": "ana"}).json()
+        assert (other["account"], other["chat_id"]) == ("ana", "console")
+        telegram = client.post("/deliveries", json={"text": "x", "to": "telegram:42"}).json()
+        assert (telegram["account"], telegram["chat_id"]) == ("", "42")
+        for target in ("telegram", "origin"):
+            wrong = {"text": "x", "to": target, "account": "second"}
+            assert client.post("/deliveries", json=wrong).json()["error"]["param"] == "to"
 
 
 def test_dead_deliveries_are_reviewed_and_settled_together(tmp_path: Path) -> None:

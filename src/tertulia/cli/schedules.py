@@ -17,6 +17,7 @@ from tertulia.cli.options import (
     with_program_name,
 )
 from tertulia.core.schedule import MISFIRES, Misfire, describe_rule
+from tertulia.core.settings import Settings
 from tertulia.core.source import LOCAL, Source
 from tertulia.core.target import Target
 from tertulia.core.text import format
@@ -104,20 +105,31 @@ def add(
 def _warn_of_target(options: CommandOptions, schedule: Schedule) -> None:
     """Print a warning on stderr if the results could not be delivered as it is configured now."""
     target = Target.parse(schedule.target, schedule.origin, known=PLATFORMS)
-    settings, name = locations.store_settings(options), target.platform
+    mistake = _find_mistake(target, locations.store_settings(options))
+    if mistake is not None:
+        problem, hint = mistake
+        text = f"{problem} Results cannot be delivered there yet. Before it runs, {hint}"
+        click.echo(f"warning: {output.display_line(with_program_name(text))}", err=True)
+
+
+def _find_mistake(target: Target, settings: Settings) -> tuple[str, str] | None:
+    """Return what is missing to deliver to a target, and what to do; None if nothing is."""
+    name, home = target.platform, settings.homes.get(target.platform)
     definition = PLATFORMS.get(name)
+    if name == "web":
+        if target.chat_id is None and home is not None and home.account:
+            return None
+        return (
+            "A web chat belongs to a token, and the target names none.",
+            "name both in [store.homes.web], as chat_id and account, and use --to web",
+        )
     if definition is None or not definition.setup:
-        return  # it is part of the gateway, or its package says how it is connected
+        return None  # it is part of the gateway, or its package says how it is connected
     if name not in settings.platforms:
-        problem = f"{name} is not configured."
-        hint = f"Before it runs, connect {name}: tertulia platforms add {name}"
-    elif target.chat_id is None and name not in settings.homes:
-        problem = f"{name} has no home."
-        hint = f"Before it runs, set home in [platforms.{name}], or name a chat: {name}:CHAT"
-    else:
-        return
-    text = with_program_name(f"{problem} Results cannot be delivered there yet. {hint}")
-    click.echo(f"warning: {output.display_line(text)}", err=True)
+        return f"{name} is not configured.", f"connect {name}: tertulia platforms add {name}"
+    if target.chat_id is None and home is None:
+        return f"{name} has no home.", f"set home in [platforms.{name}], or use --to {name}:CHAT"
+    return None
 
 
 @schedules.command()

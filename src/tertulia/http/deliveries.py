@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from tertulia.core.session import Page
+from tertulia.core.source import Source
+from tertulia.core.target import Target
 from tertulia.errors import ConfigError
+from tertulia.http.auth import WEB
 from tertulia.http.parameters import Count, Cursor, Order, Text
 from tertulia.http.routing import ApiCall, Operation
+from tertulia.platforms.registry import PLATFORMS
 from tertulia.records.queues.inbox import InboxItem
 from tertulia.records.queues.outbox import Delivery, DeliveryState
 from tertulia.records.queues.review import (
@@ -51,12 +56,14 @@ class OpenEntries(msgspec.Struct, frozen=True, kw_only=True):
 class DeliverRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A text for a chat: `to` is a target such as `telegram:42`, or a platform for its home.
 
-    Under the same `delivery` a text is sent once, however often it is requested.
+    Under the same `delivery` a text is sent once, however often it is requested. `account` is the
+    account of the platform whose chat it is; a chat of `web` is the caller's own without it.
     """
 
     text: Annotated[str, Meta(min_length=1)]
     to: Text
     delivery: Text | None = None
+    account: Text | None = None
 
 
 class SettleRequest(msgspec.Struct, frozen=True):
@@ -98,8 +105,24 @@ async def list_deliveries(call: ApiCall) -> Page[Delivery]:
 async def deliver(call: ApiCall) -> Delivery:
     body: DeliverRequest = call.body
     # The name of the token keeps its keys apart from those of the gateway.
-    key = None if body.delivery is None else f"api:{call.caller.name}:{body.delivery}"
-    return await call.api.store.outbox.put(body.text, body.to, delivery=key)
+    key = f"api:{call.caller.name}:{body.delivery or uuid.uuid4().hex}"
+    return await call.api.store.outbox.put(body.text, body.to, origin=_chat_of(call), delivery=key)
+
+
+def _chat_of(call: ApiCall) -> Source | None:
+    """Return the chat that a request names, with its account; None for the home of a platform."""
+    body: DeliverRequest = call.body
+    target = Target.parse(body.to, known=PLATFORMS)
+    if target.chat_id is None:
+        if body.account is not None:
+            raise ConfigError(
+                "An account is given, but no chat.", hint="Write to as platform:chat.", field="to"
+            )
+        return None
+    account = call.caller.name if target.platform == WEB else ""
+    return Source(
+        target.platform, target.chat_id, account=account if body.account is None else body.account
+    )
 
 
 async def get_delivery(call: ApiCall) -> Delivery:
