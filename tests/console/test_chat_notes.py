@@ -49,7 +49,21 @@ def test_only_what_is_in_no_transcript_is_a_note() -> None:
 
 def test_what_was_not_sent_as_a_message_is_no_note() -> None:
     body = {"text": "It was approved.", CLOSES: "approval:1"}
-    assert chosen(delivery(1, "0a", state="dead"), delivery(2, "closed:1", body=body)) == []
+    blank = {"text": " \n"}
+    assert chosen(
+        delivery(1, "0a", state="dead"),
+        delivery(2, "closed:1", body=body),
+        delivery(3, "0b", body=blank),
+    ) == []  # fmt: skip
+
+
+def test_file_without_a_caption_is_shown_by_its_name() -> None:
+    media = {"hash": "0" * 64, "name": "plan <b>.pdf", "type": "application/pdf", "size": 3}
+    sent = delivery(1, "api:root:1", body={"text": "", "media": media})
+    assert chosen(sent) == ["api:root:1"]
+    (note,) = show([sent])
+    (block,) = note.blocks
+    assert (block.kind, block.label, block.href) == ("file", "plan <b>.pdf (application/pdf)", "")
 
 
 def test_notes_of_an_earlier_session_are_left_out() -> None:
@@ -57,9 +71,15 @@ def test_notes_of_an_earlier_session_are_left_out() -> None:
         delivery(1, "0a"),
         delivery(2, "0b", "earlier"),
         delivery(3, "0c"),
-        delivery(4, "command:new", "earlier"),
-        delivery(5, "0d", "s"),
+        delivery(4, "failure:4", "earlier"),
+        delivery(5, "command:new", "s"),
+        delivery(6, "0d", "s"),
     ) == ["0c", "command:new"]
+
+
+def test_notes_of_a_session_that_has_ended_are_left_out() -> None:
+    newest = [delivery(2, "command:help"), delivery(1, "failure:1", "earlier")]
+    assert [each.delivery for each in choose_notes(newest, None, since=None)] == ["command:help"]
 
 
 def test_notes_before_the_messages_on_the_page_are_left_out() -> None:

@@ -1,7 +1,7 @@
 """Texts that were delivered to a chat and are in no transcript, as entries between its messages.
 
 They are replies to commands, questions, failures, and what a program has sent with
-`POST /deliveries`. They stand in the outbox, so a page that is loaded later shows them too.
+`POST /deliveries`. They are in the outbox, so a page that is loaded later shows them too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from tertulia.console.environment import zone
 from tertulia.console.markdown_html import bold_html, render_texts
-from tertulia.console.transcript_entries import EntryBlock, TranscriptItem
+from tertulia.console.transcript_entries import EntryBlock, TranscriptItem, file_block
 from tertulia.records.queues.outbox import CLOSES, Delivery
 
 _NAME: Final = "Tertulia"
@@ -28,8 +28,8 @@ def choose_notes(
 ) -> list[Delivery]:
     """Return those of a chat's `newest` deliveries that a page shows, oldest first.
 
-    They end where the answers of another session begin, or at the time `since`, at which the
-    messages on the page begin.
+    Left out are those of another session, all before an answer in another session, and all before
+    the time `since`, at which the messages on the page begin.
     """
     notes: list[Delivery] = []
     for delivery in newest:
@@ -38,9 +38,16 @@ def choose_notes(
                 break
         elif since is not None and delivery.created_at is not None and delivery.created_at < since:
             break
-        elif delivery.state != "dead" and CLOSES not in delivery.body:
+        elif delivery.session_id in (None, session_id) and _is_shown(delivery):
             notes.append(delivery)
     return notes[::-1]
+
+
+def _is_shown(delivery: Delivery) -> bool:
+    """Return whether a delivery is a message: it has content, and was not refused."""
+    body = delivery.body
+    has_content = bool(body["text"].strip() or body.get("media"))
+    return has_content and delivery.state != "dead" and CLOSES not in body
 
 
 def is_in_transcript(delivery: Delivery) -> bool:
@@ -79,10 +86,13 @@ def _is_of_program(delivery: Delivery) -> bool:
 
 def _note(delivery: Delivery, html: Markup) -> TranscriptItem:
     assert delivery.created_at is not None  # every stored one has a time
+    blocks = [EntryBlock(kind="words", html=html)] if delivery.body["text"].strip() else []
+    if media := delivery.body.get("media"):
+        blocks.append(file_block(media))
     return TranscriptItem(
         id=-delivery.id, turn=0, role=_ROLE, side="note", name=_NAME, kind=None,
-        at=delivery.created_at, day=None, blocks=(EntryBlock(kind="words", html=html),),
-        text=delivery.body["text"], is_cut=False,
+        at=delivery.created_at, day=None, blocks=tuple(blocks), text=delivery.body["text"],
+        is_cut=False,
     )  # fmt: skip
 
 

@@ -185,14 +185,20 @@ def _stored_files(message: Any, session: str | None) -> Iterator[EntryBlock]:
     """Yield the files of a message whose bytes are stored, with their addresses."""
     for number, item in enumerate(_files(message.body)):
         if _is_stored(item):
-            text = _file_text(item)
-            yield EntryBlock(
-                kind="file",
-                html=plain_html(text),
-                label=display_line(text, _MAX_NAME),
-                href="" if session is None else f"{CONSOLE}/files/{session}/{message.seq}/{number}",
-                is_picture=item.get("type") in SHOWN_TYPES,
-            )
+            address = f"{CONSOLE}/files/{session}/{message.seq}/{number}"
+            yield file_block(item, href="" if session is None else address)
+
+
+def file_block(item: Mapping[str, Any], *, href: str = "") -> EntryBlock:
+    """Return a stored file as a part of a message; `href` is its address, if it has one."""
+    text = _file_text(item)
+    return EntryBlock(
+        kind="file",
+        html=plain_html(text),
+        label=display_line(text, _MAX_NAME),
+        href=href,
+        is_picture=item.get("type") in SHOWN_TYPES,
+    )
 
 
 def _files(body: Mapping[str, Any]) -> list[Any]:

@@ -6,6 +6,8 @@ platforms and ids, because anybody can choose a name.
 
 from __future__ import annotations
 
+import uuid
+
 from tertulia.core.source import Source
 from tertulia.core.text.prompt_safe import clean_for_prompt, quote_text
 from tertulia.errors import IllegalMove
@@ -80,7 +82,9 @@ def _describe(source: Source) -> str:
 def _tell(store: Store, chat: LinkedChat, text: str) -> None:
     """Send a text to another chat; a link of an older store does not know which one that is."""
     if chat.source is not None:
-        store.outbox.put(text, "origin", origin=chat.source)
+        store.outbox.put(
+            text, "origin", origin=chat.source, delivery=f"notice:{uuid.uuid4().hex}", is_plain=True
+        )
 
 
 def run_pair(store: Store, source: Source, argument: str) -> str:

@@ -284,7 +284,10 @@ class Pipeline:
             raise problem
         log.warning("message of %s refused: %s", source.platform, problem.code)
         if self._intake.may_tell(incoming, problem):
-            await self.store.outbox.put(str(problem), "origin", origin=source)
+            await self.store.outbox.put(
+                str(problem), "origin", origin=source, delivery=f"notice:{uuid.uuid4().hex}",
+                is_plain=True,
+            )  # fmt: skip
 
     # -- admit: decide whether the message is answered
 
@@ -337,7 +340,7 @@ class Pipeline:
         dedupe_key = UserMessage(incoming.source, None, incoming.message_id, ()).dedupe_key
         await self.store.outbox.put(
             reply.text, "origin", origin=incoming.source, session_id=reply.about, is_plain=True,
-            delivery=None if dedupe_key is None else f"{COMMAND_KEY}{dedupe_key}",
+            delivery=f"{COMMAND_KEY}{dedupe_key or uuid.uuid4().hex}",
         )  # fmt: skip
 
     # -- enqueue: put the message into the inbox
@@ -592,7 +595,9 @@ class Pipeline:
         """Send a text to the home of the owner, if there is one."""
         home = self._home()
         if home is not None:
-            await self.store.outbox.put(text, home, is_plain=True)
+            await self.store.outbox.put(
+                text, home, delivery=f"notice:{uuid.uuid4().hex}", is_plain=True
+            )
 
     def _owner_home(self) -> str | None:
         """Return the platform at whose home the owner is asked, or None."""

@@ -75,7 +75,7 @@ class StreamQuery(msgspec.Struct, frozen=True):
 
 
 class ChatDeliveryQuery(msgspec.Struct, frozen=True):
-    """How many."""
+    """How many of the newest deliveries to return."""
 
     limit: Count = 50
 

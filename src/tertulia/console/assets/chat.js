@@ -165,8 +165,8 @@
     current?.item.classList.replace("dots", "done");
     current = null;
   };
-  // The gateway's own words are in no transcript: answers to commands, questions, failures. Their keys
-  // begin with their kind. The page gets them with the transcript, if it has one.
+  // Replies to commands, questions, failures and news are no answers: their keys begin with their kind.
+  // The page gets them with the transcript, if it has one.
   const isNote = (delivery) => delivery.includes(":") && !delivery.startsWith("schedule:");
   on("began", () => {
     endAnswer();

@@ -10,12 +10,12 @@
   const CHAT = "site";
   const MAX_KEPT = 50;
   // A line is the side, the text and the id; one that is still being sent has a mark after them.
-  const KEPT = "tertulia";
+  const STORAGE_KEY = "tertulia";
   const parse = (text) => {
     try { return JSON.parse(text) ?? {}; } catch { return {}; }
   };
   const stored = () => {
-    try { return parse(localStorage.getItem(KEPT)); } catch { return {}; }
+    try { return parse(localStorage.getItem(STORAGE_KEY)); } catch { return {}; }
   };
   const memory = stored();
   memory.lines ??= [];
@@ -38,7 +38,7 @@
   for (const [side, text] of memory.lines) show(side, text);
 
   // Tabs of one browser share what is kept: what another one has written is not written over.
-  const takeIn = (other) => {
+  const mergeLines = (other) => {
     if (other.visitor !== memory.visitor) return false;
     const lines = (other.lines ?? []).filter((line) => line.length === 3 && isNew(line[2]));
     for (const [side, text] of lines) show(side, text);
@@ -46,22 +46,22 @@
     return lines.length > 0;
   };
   const keep = () => {
-    takeIn(stored());
+    mergeLines(stored());
     memory.lines = memory.lines.slice(-MAX_KEPT);
-    try { localStorage.setItem(KEPT, JSON.stringify(memory)); } catch { /* nothing is kept then */ }
+    try { localStorage.setItem(STORAGE_KEY, JSON.stringify(memory)); } catch { /* nothing is kept then */ }
   };
   let reading = null;
   // Tabs that were opened at once have an id each: in a tab where nothing was said, the stored one counts.
-  const takeVisitor = ({ visitor }) => {
+  const adoptVisitor = ({ visitor }) => {
     if (!visitor || visitor === memory.visitor || memory.lines.length) return;
     memory.visitor = visitor;
     reading?.abort();
   };
   // The event has what was written; what is stored may be of this tab again.
   addEventListener("storage", (event) => {
-    if (event.key !== KEPT) return;
-    takeVisitor(stored());
-    if (takeIn(parse(event.newValue))) keep();
+    if (event.key !== STORAGE_KEY) return;
+    adoptVisitor(stored());
+    if (mergeLines(parse(event.newValue))) keep();
   });
 
   const ask = (path, options = {}) => fetch(`/web${path}`, {
@@ -182,7 +182,7 @@
     unsent = null;
     // What is written while a message is on its way is the next one.
     field.value = "";
-    takeIn(stored()); // it was said before
+    mergeLines(stored()); // it was said before
     // The answer may be here before the request has ended, so the message is shown when it is sent.
     const shown = show("person", text).parentElement;
     const line = ["person", text, id, "sending"];
