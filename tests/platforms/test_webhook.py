@@ -20,6 +20,7 @@ from tertulia.errors import (
 from tertulia.platforms import webhook
 from tertulia.platforms.base import Outgoing
 from tertulia.platforms.webhook import SIGNATURE, TIMESTAMP, WINDOW_SECONDS, WebhookAdapter, sign
+from tests.platforms.test_http_library import EndlessServer
 
 SECRET = "webhook-secret-0123456789"
 NOW = 1_763_251_200
@@ -86,6 +87,19 @@ def test_status_decides_whether_it_is_sent_again(status: int, error: type[Platfo
 def test_retry_after_is_limited(header: str | None, seconds: float) -> None:
     problem = webhook._error_of(429, header)
     assert getattr(problem, "retry_after") == seconds  # noqa: B009 — a field of the error's data
+
+
+def test_message_was_sent_though_the_body_of_the_response_never_ends() -> None:
+    async def send(url: str) -> None:
+        webhook_adapter = adapter(url=url)
+        try:
+            async with asyncio.timeout(60):
+                await webhook_adapter.send(Outgoing(delivery="d1", chat_id="7", text="hello"))
+        finally:
+            await webhook_adapter.close()
+
+    with EndlessServer() as server:
+        asyncio.run(send(server.url))
 
 
 def test_without_url_nothing_is_sent() -> None:

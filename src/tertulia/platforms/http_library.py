@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # Sends that an account has in progress at once, and connections that are kept open for them.
 MAX_SENDS: Final = 16
 CONNECT_SECONDS: Final = 10.0
+# A body that nobody needs is read for so long, because then its connection can be used again.
+_LEFT_SECONDS: Final = 1.0
 # The loggers of the library that write URLs, in requests or in the headers of answers.
 _LOGGERS: Final = ("httpx2", "httpcore2.http11", "httpcore2.http2", "httpcore2.proxy")
 
@@ -107,20 +109,28 @@ class HttpApi:
         if client is not None:
             await client.aclose()
 
-    async def exchange(self, method: str, url: str, **options: Any) -> Any:
+    async def exchange(
+        self, method: str, url: str, *, reads_body: bool = True, **options: Any
+    ) -> Any:
         """Send a request and return its answer with the whole body; raise the library's errors.
 
-        The library applies its `timeout` to each piece that is read, so that a body which comes
-        byte by byte would never end. Here it is the limit of the whole body too.
+        Without `reads_body` the status and the headers are the answer, and a body that is slow or
+        cut off is left. The library applies its `timeout` to each piece that is read, so that a
+        body which comes byte by byte would never end. Here it is the limit of the whole body too.
         """
         library, client = self._import_library(), self.open_client()
         request = client.build_request(method, url, **options)
         answer = await client.send(request, stream=True)
         try:
-            async with asyncio.timeout(request.extensions["timeout"]["read"]):
+            seconds = request.extensions["timeout"]["read"] if reads_body else _LEFT_SECONDS
+            async with asyncio.timeout(seconds):
                 await answer.aread()
         except TimeoutError:
-            raise library.ReadTimeout("The body does not end.", request=request) from None
+            if reads_body:
+                raise library.ReadTimeout("The body does not end.", request=request) from None
+        except library.HTTPError:
+            if reads_body:
+                raise
         finally:
             await answer.aclose()
         return answer

@@ -167,8 +167,9 @@ class WebhookAdapter(PushAdapter):
         httpx2 = _import_library()
         try:
             response = await self._http.exchange(
-                "POST", self._url, content=body, headers=headers, timeout=self._timeout
-            )
+                "POST", self._url, reads_body=False, content=body, headers=headers,
+                timeout=self._timeout,
+            )  # fmt: skip
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as problem:
             raise PlatformUnavailable(
                 f"The webhook cannot be reached ({type(problem).__name__}).",

@@ -34,6 +34,7 @@ def shorten(line: str, limit: int, *, is_cut: bool = False) -> str:
 
 def cut(text: str, limit: int) -> str:
     """Return the first `limit` code points, or fewer if an emoji or an accent would be cut off."""
+    limit = max(limit, 0)
     if len(text) <= limit or text[limit].isascii():
         return text[:limit]
     for end in range(limit, max(limit - _MAX_CHARACTER, -1), -1):

@@ -462,8 +462,13 @@ class EventListener:
             path = f"/channels/{channel.id}/messages?after={since}&limit={_PAGE}"
             try:
                 page = await self._ask_for_list(path)
-            except Refused:
-                return  # the bot may not read here
+            except Refused as problem:
+                if problem.status is None:  # else the bot may not read here
+                    log.warning(
+                        "discord: what was written in channel %s meanwhile is not read: %s",
+                        channel.id, problem.message,
+                    )  # fmt: skip
+                return
             for message in sorted(page, key=_number_of):
                 since = max(since, _number_of(message))
                 try:
