@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 
 import pytest
@@ -12,14 +11,9 @@ import tertulia
 from tests.console.console_process import console_process
 from tests.http.served_gateway import SECRETS, eventually
 from tests.servers.browser import WatchedContext
+from tests.servers.ports import free_port
 
 pytestmark = pytest.mark.check
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def test_a_page_survives_the_kill_of_the_gateway_in_a_turn(

@@ -19,6 +19,7 @@ import pytest
 import tertulia
 from tests.crash.chat_node import PATIENCE, Node, chat_node, drain, exit_code
 from tests.crash.chat_process import SETTINGS, STEPS
+from tests.servers.ports import free_port
 from tests.servers.slack import SlackServer
 from tests.servers.whatsapp import ANA, WhatsAppServer
 
@@ -38,7 +39,7 @@ class Scene:
         self.platform = platform
         self.server = server
         self.where = where
-        self.port = _free_port()
+        self.port = free_port()
         if isinstance(server, WhatsAppServer):
             server.webhook = f"http://127.0.0.1:{self.port}/platforms/whatsapp"
         else:
@@ -99,11 +100,6 @@ def scene(platform: str, where: str) -> Iterator[Scene]:
         assert server.violations == []
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
-
-
 def _is_open(port: int) -> bool:
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0
@@ -152,7 +148,7 @@ def test_twenty_kills_at_each_station(tmp_path: Path, platform: str, step: str) 
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_two_nodes_answer_once_and_one_goes_on_without_the_other(where: str, platform: str) -> None:
     with scene(platform, where) as play:
-        port = _free_port()
+        port = free_port()
         with play.node() as first, play.node(port=port) as second:
             play.wait_for_both(port)
             for number in range(15):

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.markdown import ROOT, blocks
+from tests.servers.ports import free_port
 
 pytestmark = [
     pytest.mark.check,
@@ -22,13 +22,6 @@ pytestmark = [
 
 PAGE = (ROOT / "docs/http.md").read_text("utf-8")
 TOKEN = "0123456789abcdef0123456789abcdef"
-
-
-def free_port() -> int:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        port: int = server.getsockname()[1]
-        return port
 
 
 def test_curl_lines_work(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from tertulia.http import HttpSettings, Token, serve
 from tertulia.http.server import ServerAddress
 from tertulia.platforms.web import WebAdapter
 from tests.http.served_gateway import served_gateway
+from tests.servers.ports import free_port
 
 
 def test_stopping_server_ends_open_pages(tmp_path: Path) -> None:
@@ -49,9 +50,7 @@ def test_token_without_a_value_leaves_the_port_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TEST_TOKEN_VALUE", raising=False)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     token = Token(name="ann", secret_env="TEST_TOKEN_VALUE")
 
     async def run() -> None:

@@ -22,6 +22,7 @@ import pytest
 from tertulia.mcp.settings import McpServerSettings
 from tests.http.served_gateway import SECRETS, served_gateway
 from tests.mcp.test_servers import running_servers, tools_of
+from tests.servers.ports import free_port
 
 pytestmark = pytest.mark.check
 
@@ -102,9 +103,7 @@ def test_files_over_stdio(tmp_path: Path) -> None:
 @contextmanager
 def served(command: list[str], **variables: str) -> Iterator[int]:
     """Run a server on a free port of this machine; yield the port when it listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     environment = {**os.environ, "PORT": str(port), **variables}
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as server:
         try:

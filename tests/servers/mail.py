@@ -43,6 +43,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.servers.no_delay import send_at_once
+from tests.servers.ports import free_port
 
 ANA = "ana@example.com"
 PASSWORD = "a-password-that-nobody-may-ever-see"
@@ -65,11 +66,6 @@ def program() -> str | None:
     if named:
         return named
     return shutil.which("dovecot", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def write_certificate(folder: Path) -> None:
@@ -130,7 +126,7 @@ class Dovecot:
         if binary is None:
             raise RuntimeError(MISSING)
         for attempt in range(1, _PORT_TRIES + 1):
-            self.port, self.tls_port = _free_port(), _free_port()
+            self.port, self.tls_port = free_port(), free_port()
             try:
                 self._run(binary)
             except RuntimeError:

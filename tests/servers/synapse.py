@@ -21,7 +21,6 @@ import hmac
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -31,6 +30,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from tests.servers.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 MISSING = (
@@ -252,8 +253,7 @@ def _start_keeper(folder: Path, address: Path) -> None:
 def _start(folder: Path) -> Synapse:
     """Start a new server in a folder, on a free port."""
     for attempt in range(1, _PORT_TRIES + 1):
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
+        port = free_port()
         _configure(folder, port)
         server = Synapse(folder, port)
         try:

@@ -7,7 +7,6 @@ tests hold the fake against the answers that version 0.13.19 gave.
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.servers.ports import free_port
 from tests.servers.signal import SignalServer
 
 pytestmark = pytest.mark.check
@@ -44,9 +44,7 @@ CALLS: list[tuple[bytes, int, int | None]] = [
 @contextmanager
 def daemon(program: str, folder: Path) -> Iterator[str]:
     """Run the daemon of signal-cli without an account."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    address = f"127.0.0.1:{port}"
+    address = f"127.0.0.1:{free_port()}"
     child = subprocess.Popen(
         [program, "--config", str(folder), "daemon", f"--http={address}",
          "--receive-mode=on-connection"],

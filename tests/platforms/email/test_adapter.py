@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-import socket
 import time
 import tracemalloc
 from collections.abc import AsyncIterator
@@ -33,6 +32,7 @@ from tertulia.platforms.email.adapter import EmailAdapter
 from tertulia.testing.adapter_contract import AdapterContract, AdapterFixture, SendFailure
 from tests.platforms.email.mail_gateway import Listener, listen, new_adapter
 from tests.servers.mail import ANA, AUTH_SERVER, PASSWORD, LossyLine, MailServers, new_mail
+from tests.servers.ports import free_port
 
 pytestmark = pytest.mark.check
 
@@ -573,11 +573,9 @@ def test_mistake_in_an_address_is_named(
     """What a person sees who has just typed the address of a server."""
     ports = {"imap": mail.dovecot.port, "smtp": mail.smtp.port}
     other = ports["smtp" if protocol == "imap" else "imap"]
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        free = probe.getsockname()[1]
     url = {
         "host": f"{protocol}://mail.host-that-is-not.invalid",
-        "port": f"{protocol}://127.0.0.1:{free}",
+        "port": f"{protocol}://127.0.0.1:{free_port()}",
         "tls": f"{protocol}s://127.0.0.1:{ports[protocol]}",
         "other server": f"{protocol}://127.0.0.1:{other}",
     }[mistake]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import pytest
 from tertulia.cli.errors import DENIED, NO_ANSWER
 from tests.platforms.pseudo_terminal import PROMPT, tertulia
 from tests.servers.models import ModelServer, refuses
+from tests.servers.ports import free_port
 
 pytestmark = pytest.mark.check
 
@@ -57,8 +57,7 @@ def failure(request: pytest.FixtureRequest) -> Iterator[Failure]:
         config = '[[store.budgets]]\nper = "person"\nperiod = "day"\ntokens = 1\n'
         yield Failure(config, ("The budget is spent:", "of 1 tokens"), DENIED)
     elif request.param == "no server":
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+        url = f"http://127.0.0.1:{free_port()}/v1"
         yield Failure(_model(url), (f"{url} cannot be reached", "/retry"), NO_ANSWER)
     else:
         with ModelServer() as server:
