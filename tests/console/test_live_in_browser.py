@@ -13,11 +13,11 @@ import tertulia
 from tertulia import Source
 from tests.console.console_process import console_process
 from tests.console.served_console import ServedConsole, served_console
-from tests.console.test_kill_in_browser import free_port
 from tests.http.served_gateway import SECRETS
 from tests.records.store_inspection import execute
 from tests.servers.browser import WatchedContext
 from tests.servers.cut_proxy import cut_proxy
+from tests.servers.ports import free_port
 
 pytestmark = pytest.mark.check
 
@@ -50,6 +50,24 @@ def set_hidden(page: Page, is_hidden: bool) -> None:
         }""",
         is_hidden,
     )
+
+
+# Notes each text that the sign of the connection shows from now on.
+WATCH_LIVENESS = """() => {
+  const element = document.querySelector("#liveness");
+  window.shownLiveness = [];
+  new MutationObserver(() => window.shownLiveness.push(element.textContent))
+    .observe(element, { childList: true, characterData: true, subtree: true });
+}"""
+
+# Notes each number of entries that the page shows from now on.
+WATCH_ENTRIES = """() => {
+  window.entryWatch?.disconnect();
+  const count = () => document.querySelectorAll(".entry").length;
+  window.shownCounts = [count()];
+  window.entryWatch = new MutationObserver(() => window.shownCounts.push(count()));
+  window.entryWatch.observe(document.body, { childList: true, subtree: true });
+}"""
 
 
 def is_live(page: Page) -> None:
@@ -167,6 +185,38 @@ def test_a_laptop_that_slept_an_hour_is_right_without_a_reload(
         texts = page.locator(".entry .words").all_inner_texts()
         assert texts == [f"{what} {n}" for n in range(1, 6) for what in ("question", "answer")]
         assert page.evaluate("window.isSame") is True
+
+
+def test_page_without_a_connection_does_not_call_itself_live_when_it_is_looked_at(
+    where: str, profile: Profile
+) -> None:
+    with served_console(where) as console, cut_proxy(int(console.url.rpartition(":")[2])) as proxy:
+        page = profile(proxy.url).page()
+        sign_in(page)
+        is_live(page)
+        proxy.cut()
+        expect(page.locator("#liveness")).to_contain_text("Not live since")
+        page.evaluate(WATCH_LIVENESS)
+        set_hidden(page, is_hidden=True)
+        set_hidden(page, is_hidden=False)
+        assert page.evaluate("window.shownLiveness.includes('Live.')") is False
+        proxy.resume()
+        is_live(page)
+
+
+def test_tab_does_not_go_back_to_what_another_tab_has_loaded(where: str, profile: Profile) -> None:
+    with served_console(where) as console:
+        with console.gateway.store() as store:
+            session = exchange(store, 1)
+        browser = profile(console.url)
+        tabs = [_tab(console, browser, f"/console/sessions/{session}") for _ in range(2)]
+        for button, count in [("Undo last exchange", 0), ("Redo", 2)] * 3:
+            tabs[0].evaluate(WATCH_ENTRIES)
+            tabs[0].get_by_role("button", name=button).click()
+            for tab in tabs:
+                expect(tab.locator(".entry")).to_have_count(count)
+            counts = tabs[0].evaluate("window.shownCounts")
+            assert counts == sorted(counts, reverse=count == 0)
 
 
 def test_a_cookie_that_expires_under_a_live_page_leads_to_sign_in_and_back(

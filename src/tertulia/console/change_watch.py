@@ -52,7 +52,7 @@ class ChangeWatch:
         """Count an open page for the time of the block; without any, nobody looks."""
         self._pages[key] += 1
         if self._task is None:
-            self._task = asyncio.create_task(self._look())
+            self._task = asyncio.create_task(self._look_again())
         try:
             yield
         finally:
@@ -64,6 +64,13 @@ class ChangeWatch:
                 self._counts.clear()
                 self._task.cancel()
                 self._task = None
+
+    async def look(self) -> None:
+        """Ask whether the store has changed, and wake the pages then."""
+        changes = await self._count_changes()
+        if changes != self.changes:
+            self.changes = changes
+            self._wake()
 
     @property
     def is_draining(self) -> bool:
@@ -134,16 +141,12 @@ class ChangeWatch:
             took = loop.time() - began
             self._rests_until = loop.time() + min(_REST_FACTOR * took, _MAX_REST_SECONDS)
 
-    async def _look(self) -> None:
+    async def _look_again(self) -> None:
         while not self._is_draining():
             try:
-                changes = await self._count_changes()
+                await self.look()
             except Error as problem:
                 log.debug("looking for changes failed, trying again: %s", problem)
-            else:
-                if changes != self.changes:
-                    self.changes = changes
-                    self._wake()
             await asyncio.sleep(_LOOK_SECONDS)
         self._draining.set()
         self._wake()

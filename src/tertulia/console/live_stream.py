@@ -61,6 +61,8 @@ async def live_events(
     yield format_html("", name="still")
     with watch.open(key):
         try:
+            # Another tab may have loaded the page before the change that this one was told of.
+            await watch.look()
             async for event in _events(page, key, watch, since):
                 yield event
         except StoreUnavailable as problem:

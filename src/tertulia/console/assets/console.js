@@ -39,10 +39,13 @@
     const element = $("#liveness");
     if (element && element.textContent !== text) element.textContent = text;
   };
-  const alive = () => {
-    setLiveness("Live.");
+  const expectSign = () => {
     clearTimeout(stillTimer);
     stillTimer = setTimeout(() => reconnect(), STILL_MS);
+  };
+  const alive = () => {
+    setLiveness("Live.");
+    expectSign();
   };
   let lostSince = null;
   const live = () => {
@@ -112,7 +115,7 @@
     if (event.reason?.name === "AbortError") event.preventDefault();
   });
   document.addEventListener("visibilitychange", () => {
-    if (!document.hidden && $("#live")) alive();
+    if (!document.hidden && $("#live")) expectSign();
   });
 
   // -- nothing moves under the pointer: who reads at the end of a transcript stays at its end

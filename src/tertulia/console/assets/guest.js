@@ -89,10 +89,11 @@
   let entering = null;
   const enter = () => entering ??= makeVisitor().finally(() => { entering = null; });
   // Another installation has made the id: this one gives a new one.
-  const forgetVisitor = async (response) => {
+  const forgetVisitor = async (used, response) => {
     if (response.status !== 400) return false;
     const body = await response.json().catch(() => null);
     if (body?.error?.param !== "X-Visitor-Id") return false;
+    if (used !== memory.visitor) return true; // a request that was on its way with the old one
     const { visitor } = stored();
     memory.visitor = visitor === memory.visitor ? undefined : visitor; // another tab has a new one
     delete memory.last;
@@ -123,8 +124,9 @@
     // 0: nothing was received yet. An answer that was on its way when the page was left comes again.
     const headers = { "Last-Event-ID": memory.last ?? "0" };
     reading = new AbortController();
+    const used = memory.visitor;
     const response = await ask(`/${CHAT}/events`, { headers, signal: reading.signal });
-    if (!response.ok) { await forgetVisitor(response); return response.status; }
+    if (!response.ok) { await forgetVisitor(used, response); return response.status; }
     state.textContent = "";
     dropDraft(); // a piece of it may be missing
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -163,13 +165,14 @@
     for (let isRepeated = false; ; isRepeated = true) {
       const status = await enter();
       if (status !== 200) return status;
+      const used = memory.visitor;
       const response = await ask(`/${CHAT}/messages`, {
         method: "POST",
         headers: { "Content-Type": "application/json" },
         body: JSON.stringify({ text, message_id: id }),
       });
       if (response.ok) return 200;
-      if (!await forgetVisitor(response) || isRepeated) return response.status;
+      if (!await forgetVisitor(used, response) || isRepeated) return response.status;
     }
   };
   // A message that may have arrived is sent again with its id, so that it is stored once.
