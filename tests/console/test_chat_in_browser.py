@@ -62,7 +62,7 @@ def test_what_is_typed_while_a_message_is_on_its_way_is_the_next_one(
         page = open_chat(console, profile(console.url))
         page.route(SAY, hold_first)
         send(page, "first")
-        page.wait_for_function("!document.querySelector('#say').value")
+        expect(page.locator("#say")).to_have_value("")
         page.keyboard.type("second")
         page.keyboard.press("Enter")
         page.keyboard.type("third")
@@ -164,6 +164,8 @@ def test_reply_to_a_command_that_came_to_a_hidden_tab_is_shown_once(
         page.route(SAY, hold)
         send(page, "/queue")
         expect(page.locator("#draft .entry.person")).to_have_text("You/queue")
+        while not held:
+            let_page_run(page)
         set_hidden(page, is_hidden=True)
         held[0].continue_()
         expect(other.locator("#chat .entry.note")).to_contain_text("Nothing is waiting")
@@ -265,7 +267,6 @@ def test_message_that_is_answered_while_the_transcript_loads_stands_once(
         page.route(SAY, hold_response)
         set_hidden(page, True)
         set_hidden(page, False)  # the stream opens again, and the transcript is loaded
-        page.wait_for_function("document.querySelector('#liveness').textContent === 'Live.'")
         while not held:
             let_page_run(page)
         send(page, "second")

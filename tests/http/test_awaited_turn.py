@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections.abc import AsyncGenerator, Iterator
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx2
 import openai
 import pytest
 
@@ -23,6 +23,7 @@ from tertulia.http import awaited_turn
 from tertulia.http.event_stream import StreamedTurn
 from tests.http.agents import HeldAgent
 from tests.http.served_gateway import PATIENCE, SECRETS, eventually, served_gateway
+from tests.http.test_connections import connect
 
 FOUR = GatewaySettings(turns=4, turns_per_person=3, drain_seconds=2)
 
@@ -93,17 +94,13 @@ def test_turn_ends_when_its_client_leaves(
     monkeypatch.setattr(owner, method, note)
     with served_gateway(tmp_path / "talk.db", agent=agent) as server:
         body = {"text": "hola", "message_id": name, "conversation": "c", "stream": stream}
-        left = threading.Event()
-
-        def leave() -> None:
-            with server.client("ana", timeout=1.0) as client, pytest.raises(httpx2.ReadTimeout):
-                client.post("/turns", json=body)
-            left.set()
-
-        with ThreadPoolExecutor(1) as pool:
-            leaving = pool.submit(leave)
+        content = json.dumps(body)
+        head = (
+            f"POST /turns HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRETS['ana']}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+        )
+        with connect(server, f"{head}{content}".encode()):
             assert agent.began.acquire(timeout=PATIENCE)
-            leaving.result()
         if name is None:
             assert agent.ended.acquire(timeout=PATIENCE)
             assert agent.ends == ["stopped"]
