@@ -141,12 +141,21 @@ class ScriptedServer(ABC):
         """Close every connection and accept no new one."""
         self.run(self._shut())
 
-    def wait(self, condition: Callable[[], bool], seconds: float = 60) -> None:
-        """Wait until a condition holds; one on the state of a client is notified by nobody."""
+    def wait(
+        self,
+        condition: Callable[[], bool],
+        seconds: float = 60,
+        *,
+        describe: Callable[[], str] = str,
+    ) -> None:
+        """Wait until a condition holds; one on the state of a client is notified by nobody.
+
+        `describe` says what is missing, if it does not come true.
+        """
         deadline = time.monotonic() + seconds
         with self.changed:
             while not condition():
-                assert time.monotonic() < deadline, "the server waited in vain"
+                assert time.monotonic() < deadline, f"the server waited in vain {describe()}"
                 self.changed.wait(_LOOK_SECONDS)
 
     def notify(self) -> None:

@@ -88,6 +88,7 @@ class Event:
         self.team = team
         self.sends = 0
         self.state = "waiting"  # then acknowledged, or lost
+        self.problem = ""  # why it was not acknowledged at the last time
 
 
 class Refusal(Exception):
@@ -130,6 +131,7 @@ class SlackServer(ScriptedServer):
         self._numbers = itertools.count(1)
         self._turn = 0
         self._in_order = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     # -- people
 
@@ -308,7 +310,16 @@ class SlackServer(ScriptedServer):
 
     def wait_settled(self, *events: Event) -> None:
         """Wait until events, or all of them, are acknowledged or lost."""
-        self.wait(lambda: all(event.state != "waiting" for event in events or self.events))
+
+        def list_waiting() -> str:
+            waiting = [event for event in events or self.events if event.state == "waiting"]
+            sends = [(event.sends, event.problem, str(event.payload)[:200]) for event in waiting]
+            return f"{len(waiting)} events are not acknowledged, such as {sends[:3]}"
+
+        self.wait(
+            lambda: all(event.state != "waiting" for event in events or self.events),
+            describe=list_waiting,
+        )
 
     @property
     def open_sockets(self) -> list[ServerSocket]:
@@ -356,7 +367,13 @@ class SlackServer(ScriptedServer):
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._tasks.add(task)  # the loop itself keeps only a weak reference
+        task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self.violations.append(f"an event could not be sent: {task.exception()!r}")
 
     async def _deliver(self, event: Event) -> None:
         for pause in (None, *self.pauses):
@@ -412,8 +429,11 @@ class SlackServer(ScriptedServer):
         try:
             async with httpx2.AsyncClient(timeout=self.ack_seconds, verify=False) as client:
                 target = self.http_target or ""
-                return (await client.post(target, content=body, headers=headers)).is_success
-        except httpx2.HTTPError:
+                answer = await client.post(target, content=body, headers=headers)
+                event.problem = answer.text[:200]
+                return answer.is_success
+        except Exception as problem:  # noqa: BLE001 - whatever went wrong, Slack sends it again
+            event.problem = repr(problem)
             return False
 
     async def serve_socket(self, request: Request, socket: ServerSocket) -> None:

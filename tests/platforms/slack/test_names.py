@@ -53,3 +53,14 @@ def test_name_is_asked_for_once_and_few_are_kept(
     ]
     assert server.count("users.info") == 4
     assert len(listener.adapter._names._names) == 2
+
+
+def test_id_that_cannot_be_sent_has_no_name(server: SlackServer) -> None:
+    async def act(listener: Listener) -> None:
+        for _ in range(2):
+            server.write("D1", "hola", user="\ud800")
+            await listener.settled()
+
+    listener = play(server, act)
+    assert [message.source.user_name for message in listener.messages] == [None, None]
+    assert listener.adapter._names._names[("users.info", "\ud800")][0] is None

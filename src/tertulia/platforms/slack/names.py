@@ -75,8 +75,8 @@ class Names:
         name, _ = self._names.get(wish, (None, 0.0))
         try:
             name = read(await self._api.ask(method, {parameter: item}))
-        except PlatformError as problem:
-            log.debug("slack: a name could not be read: %s", problem.message)
+        except (PlatformError, UnicodeError) as problem:  # an id may be half a surrogate pair
+            log.debug("slack: a name could not be read: %s", problem)
         self._names[wish] = name, time.monotonic() + _FRESH_SECONDS
         self._names.move_to_end(wish)
         while len(self._names) > _MAX_NAMES:
