@@ -247,6 +247,36 @@ def test_origin_that_refuses_the_bot_is_told_nothing(where: str, tmp_path: Path)
     asyncio.run(play())
 
 
+@pytest.mark.parametrize("target", ["origin", "telegram:43"])
+def test_result_is_kept_if_the_process_check_of_its_target_fails(
+    where: str, tmp_path: Path, target: str
+) -> None:
+    is_broken = asyncio.Event()
+
+    def has_processes(key: str) -> bool:
+        if is_broken.is_set():
+            raise FileNotFoundError("/srv/secret")
+        return False
+
+    async def play() -> None:
+        clock = FakeClock()
+        settings = msgspec.structs.replace(HOMES, has_active_processes=has_processes)
+        async with home(where, tmp_path, settings=settings, clock=clock) as node:
+            for person in (ANA, BEN):
+                await node.hears("hello", person)
+            clock.forward(hours=48)
+            is_broken.set()
+            run = await ran(node, await made(node, target))
+            is_broken.clear()
+            assert run.state == "done"
+            assert TASK in (run.result or "")
+            assert "Whether the conversation has running programs" in (run.problem or "")
+            assert "secret" not in (run.problem or "")
+        assert len(kept(tmp_path)) == 1
+
+    asyncio.run(play())
+
+
 def test_unwritable_folder_leaves_the_result_in_the_history(where: str, tmp_path: Path) -> None:
     async def play() -> None:
         (tmp_path / "kept").write_text("a file where a folder should be")

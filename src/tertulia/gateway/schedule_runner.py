@@ -18,7 +18,7 @@ from tertulia.core.settings import require_zone
 from tertulia.core.source import LOCAL, Source
 from tertulia.core.target import ORIGIN, Target
 from tertulia.core.text.time_head import format_local_time
-from tertulia.errors import ConfigError, Error
+from tertulia.errors import ConfigError, Error, ProcessCheckFailed
 from tertulia.gateway.adapters import Adapters
 from tertulia.gateway.request_reply import AgentRequest, Responder
 from tertulia.gateway.result_files import ResultFiles
@@ -103,6 +103,10 @@ class ScheduleRunner:
             await self._store.schedules.deliver(run, text, session_id=session_id)
         except ConfigError as problem:
             await self._keep_undelivered(run, text, problem.message, session_id)
+        except ProcessCheckFailed as problem:
+            log.warning("run %s: %s", run.id, problem)
+            # The message may name files; members read the reason in the history of runs.
+            await self._keep_undelivered(run, text, str(ProcessCheckFailed()), session_id)
 
     def _require_adapter(self, target: Target) -> None:
         if not self._adapters.serves_platform(target.platform):
@@ -116,7 +120,10 @@ class ScheduleRunner:
         location = "the history of its runs" if path is None else path
         log.warning("run %s was not delivered: %s It is kept in %s.", run.id, reason, location)
         if self._can_tell_creator(run):
-            await self._store.schedules.report(run, not_delivered(run.schedule, reason))
+            try:
+                await self._store.schedules.report(run, not_delivered(run.schedule, reason))
+            except ProcessCheckFailed as failure:
+                log.warning("nobody is told that run %s was not delivered: %s", run.id, failure)
         problem = f"{reason} It is kept in {location}."
         await self._store.schedules.done(run, text, session_id=session_id, problem=problem)
 
