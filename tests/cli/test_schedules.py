@@ -70,6 +70,9 @@ def test_target_that_is_not_configured_is_warned_about(cli: CommandLine, tmp_pat
     path.write_text("[platforms.telegram]\ntoken_env = 'TOKEN'\nhome = '42'\n")
     for target in ("telegram", "telegram:42", "origin", "local"):
         assert cli(*command, target).stderr == ""
+    home = "[store.homes.web]\nchat_id = 'den'\naccount = 'root'\n"
+    path.write_text(home)
+    assert cli(*command, "web").stderr.startswith("warning: web is not configured.")
+    path.write_text(f"[platforms.web]\n{home}")
     assert cli(*command, "web:den").stderr.startswith("warning: A web chat belongs to a token")
-    path.write_text("[store.homes.web]\nchat_id = 'den'\naccount = 'root'\n")
     assert cli(*command, "web").stderr == ""

@@ -35,6 +35,12 @@ def test_delivery_for_a_web_chat_is_for_the_account_of_the_caller(tmp_path: Path
         assert (other["account"], other["chat_id"]) == ("ana", "console")
         telegram = client.post("/deliveries", json={"text": "x", "to": "telegram:42"}).json()
         assert (telegram["account"], telegram["chat_id"]) == ("", "42")
+        guest = client.post("/deliveries", json={**body, "account": "eve/0123"}).json()
+        assert guest["account"] == "eve/0123"
+        for account in ("nobody", "eve", "ana/0123"):
+            refused = client.post("/deliveries", json={**body, "account": account})
+            assert refused.json()["error"]["param"] == "account", refused.text
+        assert client.post("/deliveries", json={**body, "account": ""}).status_code == 400
         for target in ("telegram", "origin"):
             wrong = {"text": "x", "to": target, "account": "second"}
             assert client.post("/deliveries", json=wrong).json()["error"]["param"] == "to"

@@ -116,17 +116,16 @@ def _find_mistake(target: Target, settings: Settings) -> tuple[str, str] | None:
     """Return what is missing to deliver to a target, and what to do; None if nothing is."""
     name, home = target.platform, settings.homes.get(target.platform)
     definition = PLATFORMS.get(name)
-    if name == "web":
-        if target.chat_id is None and home is not None and home.account:
-            return None
-        return (
-            "A web chat belongs to a token, and the target names none.",
-            "name both in [store.homes.web], as chat_id and account, and use --to web",
-        )
-    if definition is None or not definition.setup:
+    is_added = definition is not None and definition.setup
+    if not is_added and name != "web":
         return None  # it is part of the gateway, or its package says how it is connected
     if name not in settings.platforms:
-        return f"{name} is not configured.", f"connect {name}: tertulia platforms add {name}"
+        command = f"connect {name}: tertulia platforms add {name}"
+        return f"{name} is not configured.", command if is_added else f"add [platforms.{name}]"
+    if name == "web":
+        has_account = target.chat_id is None and home is not None and home.account
+        hint = "set chat_id and account (the name of the token) in [store.homes.web]; use --to web"
+        return None if has_account else ("A web chat belongs to a token; here is none.", hint)
     if target.chat_id is None and home is None:
         return f"{name} has no home.", f"set home in [platforms.{name}], or use --to {name}:CHAT"
     return None

@@ -33,7 +33,8 @@ class HomeChannel(msgspec.Struct, frozen=True):
     chat_id     the platform's id of the chat
     name        what the agent calls it
     thread_id   the topic or thread in it
-    account     the account of the platform, if it has several
+    account     the account of the platform, if it has several; for web the name of the token whose
+                chat it is
     """
 
     chat_id: str

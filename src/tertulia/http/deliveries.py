@@ -57,13 +57,14 @@ class DeliverRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A text for a chat: `to` is a target such as `telegram:42`, or a platform for its home.
 
     Under the same `delivery` a text is sent once, however often it is requested. `account` is the
-    account of the platform whose chat it is; a chat of `web` is the caller's own without it.
+    account of the platform that the chat belongs to. That of a chat of `web` is the name of a
+    token, the caller's own if it is left out; for a guest it is TOKEN/VISITOR.
     """
 
     text: Annotated[str, Meta(min_length=1)]
     to: Text
     delivery: Text | None = None
-    account: Text | None = None
+    account: Annotated[Text, Meta(min_length=1)] | None = None
 
 
 class SettleRequest(msgspec.Struct, frozen=True):
@@ -119,9 +120,24 @@ def _chat_of(call: ApiCall) -> Source | None:
                 "An account is given, but no chat.", hint="Write to as platform:chat.", field="to"
             )
         return None
-    account = call.caller.name if target.platform == WEB else ""
-    return Source(
-        target.platform, target.chat_id, account=account if body.account is None else body.account
+    account = body.account or ""
+    if target.platform == WEB:
+        account = body.account or call.caller.name
+        _check_web_account(call, account)
+    return Source(target.platform, target.chat_id, account=account)
+
+
+def _check_web_account(call: ApiCall, account: str) -> None:
+    """Raise `ConfigError` if nobody can open a chat of that account."""
+    name, _, visitor = account.partition("/")
+    token = call.api.token_of(name)
+    is_guest = token is not None and token.role == "guest"
+    if account == call.caller.name or (token is not None and is_guest == bool(visitor)):
+        return
+    raise ConfigError(
+        "The account is no token of this gateway.",
+        hint="Give the name of a token, for a guest with its visitor: TOKEN/VISITOR.",
+        field="account",
     )
 
 

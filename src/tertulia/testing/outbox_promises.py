@@ -238,6 +238,13 @@ class OutboxPromises:
         newest = store.outbox.find_newest_in_chat(origin, limit=2)
         assert [delivery.body["text"] for delivery in newest] == ["3", "2"]
 
+    def test_chat_of_a_token_is_named_by_the_same_token(self, store: Store) -> None:
+        for platform in ("web", "api"):
+            origin = Source(platform, "here", account="ana", user_id="ana")
+            assert store.outbox.put("x", "web:there", origin=origin).account == "ana"
+        assert store.outbox.put("x", "telegram:42", origin=origin).account == ""
+        assert store.outbox.put("x", "web:there").account == ""
+
     def test_a_manual_resend_waits_for_the_running_send(self, store: Store) -> None:
         for text in ("first", "second", "third"):
             store.outbox.put(text, "telegram:42")

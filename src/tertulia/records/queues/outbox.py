@@ -43,6 +43,8 @@ CLOSES: Final = "closes"
 AccountKey = tuple[str, str | None]
 """A platform and one of its accounts; None for all of them."""
 
+# The chats of these belong to a token of the HTTP API: their account is its name.
+_OF_CALLERS: Final = frozenset({"api", "web"})
 _CHAT_COLUMNS: Final = ("platform", "account", "chat_id", "thread_id")
 
 DeliveryState = Literal["waiting", "sending", "sent", "unknown", "dead"]
@@ -377,7 +379,7 @@ def build_deliveries(
             )
         chat_id, thread_id = home.chat_id, home.thread_id
         account = home.account
-    if origin is not None and (target.platform, chat_id) == (origin.platform, origin.chat_id):
+    if origin is not None and _has_account_of(target, chat_id, origin):
         account = origin.account
     first = Delivery(
         delivery=_stored_key(delivery) if delivery else os.urandom(16).hex(),
@@ -393,6 +395,14 @@ def build_deliveries(
     bodies = _make_bodies(registry.platform(target.platform), text, is_plain=is_plain)
     bodies[0] |= {name: value for name, value in references.items() if value is not None}
     return [_make_part(first, *part) for part in enumerate(bodies)]
+
+
+def _has_account_of(target: Target, chat_id: str | None, origin: Source) -> bool:
+    """Return whether the chat of a target belongs to the account of an origin."""
+    if (target.platform, chat_id) == (origin.platform, origin.chat_id):
+        return True
+    is_of_caller = origin.platform in _OF_CALLERS and target.platform in _OF_CALLERS
+    return is_of_caller and target.chat_id is not None
 
 
 def _make_bodies(platform: Platform, text: str, *, is_plain: bool) -> list[dict[str, Any]]:
