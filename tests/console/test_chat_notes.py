@@ -77,6 +77,11 @@ def test_notes_of_an_earlier_session_are_left_out() -> None:
     ) == ["0c", "command:new"]
 
 
+def test_question_to_the_owner_about_another_session_is_shown() -> None:
+    question = delivery(1, "approval:7F3K", "of a schedule")
+    assert chosen(question, delivery(2, "0a", "s")) == ["approval:7F3K"]
+
+
 def test_notes_of_a_session_that_has_ended_are_left_out() -> None:
     newest = [delivery(2, "command:help"), delivery(1, "failure:1", "earlier")]
     assert [each.delivery for each in choose_notes(newest, None, since=None)] == ["command:help"]

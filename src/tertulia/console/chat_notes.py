@@ -21,6 +21,8 @@ from tertulia.records.queues.outbox import CLOSES, Delivery
 
 _NAME: Final = "Tertulia"
 _ROLE: Final = "note"
+# Questions about the turns of others, which are asked in the home of the owner, and their ends.
+_FOR_OWNER: Final = ("approval:", "declined:")
 
 
 def choose_notes(
@@ -28,8 +30,8 @@ def choose_notes(
 ) -> list[Delivery]:
     """Return those of a chat's `newest` deliveries that a page shows, oldest first.
 
-    Left out are those of another session, all before an answer in another session, and all before
-    the time `since`, at which the messages on the page begin.
+    Left out are those about another session, all before an answer in another session, and all
+    before the time `since`, at which the messages on the page begin.
     """
     notes: list[Delivery] = []
     for delivery in newest:
@@ -38,9 +40,14 @@ def choose_notes(
                 break
         elif since is not None and delivery.created_at is not None and delivery.created_at < since:
             break
-        elif delivery.session_id in (None, session_id) and _is_shown(delivery):
+        elif _is_about(delivery, session_id) and _is_shown(delivery):
             notes.append(delivery)
     return notes[::-1]
+
+
+def _is_about(delivery: Delivery, session_id: str | None) -> bool:
+    """Return whether a note belongs to a session, to none, or asks the owner about another one."""
+    return delivery.session_id in (None, session_id) or delivery.delivery.startswith(_FOR_OWNER)
 
 
 def _is_shown(delivery: Delivery) -> bool:

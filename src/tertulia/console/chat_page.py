@@ -17,6 +17,7 @@ from tertulia.records.people import ROLES
 
 CHAT: Final = "console"
 _WINDOW: Final = 60
+_DELIVERIES: Final = 200  # among which notes are looked for; answers are deliveries too
 _SHARE: Final = 0.7  # of a request: Base64 in a form needs nearly half as much again
 
 
@@ -59,7 +60,7 @@ async def _load_entries(
         entries = await show_entries(window.items, person="You", session=session.id)
         since = entries[0].at if entries and window.before else None
     newest = await call.operate(
-        "list_chat_deliveries", path={"chat": CHAT}, query={"limit": _WINDOW}
+        "list_chat_deliveries", path={"chat": CHAT}, query={"limit": _DELIVERIES}
     )
     session_id = None if session is None else session.id
     notes = await show_notes(choose_notes(newest.items, session_id, since=since))

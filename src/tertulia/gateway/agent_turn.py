@@ -161,7 +161,7 @@ class AgentTurn:
         can_notify = registry.platform(message.source.platform).notify and self._delivers
         if notice is not None and notice.notify and notice.had_activity and can_notify:
             text = replies.notice(notice)
-            await turn.deliver(text, delivery=f"notice:{turn.session.id}")
+            await turn.deliver(text, delivery=replies.notice_key(turn.session.id))
             await progress.show("notice", text)
         await self._store_preparation(turn, message)
         started, outcome = time.monotonic(), "interrupted"

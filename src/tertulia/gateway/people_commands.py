@@ -6,8 +6,6 @@ platforms and ids, because anybody can choose a name.
 
 from __future__ import annotations
 
-import uuid
-
 from tertulia.core.source import Source
 from tertulia.core.text.prompt_safe import clean_for_prompt, quote_text
 from tertulia.errors import IllegalMove
@@ -83,7 +81,7 @@ def _tell(store: Store, chat: LinkedChat, text: str) -> None:
     """Send a text to another chat; a link of an older store does not know which one that is."""
     if chat.source is not None:
         store.outbox.put(
-            text, "origin", origin=chat.source, delivery=f"notice:{uuid.uuid4().hex}", is_plain=True
+            text, "origin", origin=chat.source, delivery=replies.notice_key(), is_plain=True
         )
 
 

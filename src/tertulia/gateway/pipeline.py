@@ -285,7 +285,7 @@ class Pipeline:
         log.warning("message of %s refused: %s", source.platform, problem.code)
         if self._intake.may_tell(incoming, problem):
             await self.store.outbox.put(
-                str(problem), "origin", origin=source, delivery=f"notice:{uuid.uuid4().hex}",
+                str(problem), "origin", origin=source, delivery=replies.notice_key(),
                 is_plain=True,
             )  # fmt: skip
 
@@ -595,9 +595,7 @@ class Pipeline:
         """Send a text to the home of the owner, if there is one."""
         home = self._home()
         if home is not None:
-            await self.store.outbox.put(
-                text, home, delivery=f"notice:{uuid.uuid4().hex}", is_plain=True
-            )
+            await self.store.outbox.put(text, home, delivery=replies.notice_key(), is_plain=True)
 
     def _owner_home(self) -> str | None:
         """Return the platform at whose home the owner is asked, or None."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
+
 from tertulia.core.session import Notice
 from tertulia.core.text.prompt_safe import clean_for_prompt
 from tertulia.core.text.secret_patterns import hide_secrets
 from tertulia.errors import AgentError, BudgetExceeded, Error, PlatformError, TooLarge
-from tertulia.platforms.base import FAILURE_KEY, REFUSAL_KEY, REPLY_KEY
+from tertulia.platforms.base import FAILURE_KEY, NOTICE_KEY, REFUSAL_KEY, REPLY_KEY
 from tertulia.records.queues.inbox import InboxItem
 
 STOPPED = "Stopped."
@@ -37,6 +39,11 @@ def failure_key(item: InboxItem) -> str:
 def refusal_key(item: InboxItem) -> str:
     """Return the delivery key of the reply to a message that a budget refused."""
     return f"{REFUSAL_KEY}{item.id}"
+
+
+def notice_key(about: str | None = None) -> str:
+    """Return the key of a text that nobody asked for; the same one for texts `about` the same."""
+    return f"{NOTICE_KEY}{uuid.uuid4().hex if about is None else about}"
 
 
 def pairing(code: str) -> str:

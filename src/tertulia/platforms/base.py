@@ -80,6 +80,7 @@ COMMAND_KEY = "command:"
 # budget is used up. A program that pipes messages in can tell them from answers.
 FAILURE_KEY = "failure:"
 REFUSAL_KEY = "refusal:"
+NOTICE_KEY = "notice:"
 # The exceptions of reading an update that does not have the form the platform describes.
 MALFORMED: Final = (
     LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError,
