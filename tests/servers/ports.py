@@ -6,15 +6,19 @@ import random
 import socket
 from typing import Final
 
-# Below what systems give to connections and to servers that ask for any port: nobody takes one of
-# these in the time until the server starts.
+# Below what systems give to connections and to servers that ask for any port. In the time until the
+# server starts only another test could draw the same one, out of 12,000.
 _PORTS: Final = range(20_000, 32_000)
+_given: set[int] = set()
 
 
 def free_port() -> int:
-    """Return a port of this machine that nobody uses."""
+    """Return a port of this machine that nobody uses, another one at each call."""
     while True:
         port = random.SystemRandom().choice(_PORTS)
+        if port in _given:
+            continue
+        _given.add(port)
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))

@@ -442,7 +442,7 @@ class EventListener:
             data = await self._ask_for_list(f"/guilds/{guild_id}/channels")
             data += await self._ask_for_list(f"/guilds/{guild_id}/threads/active", "threads")
         except Refused:
-            log.warning("discord: a server could not be read")
+            log.warning("discord: server %s could not be read", guild_id)
             return []
         channels = []
         for item in data:
@@ -502,7 +502,8 @@ async def ask_until_answered(
             attempts += 1
             is_missing = isinstance(problem, PathMissing) and attempts >= _MAX_MISSING
             if is_missing or not problem.retryable:
-                raise Refused(problem.message, hint="It is left out.") from None
+                status = problem.status if isinstance(problem, Refused) else None
+                raise Refused(problem.message, hint="It is left out.", status=status) from None
             if on_problem is not None:
                 on_problem(problem.message)
             await _pause(problem, attempts)
