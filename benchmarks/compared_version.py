@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 CALLERS = 8
 CALLER_SECONDS = 0.3
-PEOPLE, MESSAGES_EACH = 300, 6
+# As many messages each as in the row `gateway`: the first one of a person is other work.
+PEOPLE, MESSAGES_EACH = 300, 20
 
 # Runs a burst; returns how many operations it was and the wall time, in seconds.
 Burst = Callable[[], tuple[int, float]]
