@@ -115,6 +115,7 @@ def test_no_node_loses_anything_when_telegram_is_cut_off(postgres: Server) -> No
     where = postgres.database(postgres.template)
     with TelegramServer() as server, cluster(where, server):
         write_and_wait(server, 0, 5)
+        wait_settled(where, server, 5)
         server.refuse()
         for number in range(5, 15):
             server.write(42 + number % 5, f"m{number}")
@@ -139,6 +140,7 @@ def test_another_node_listens_when_the_listener_is_cut_off_from_its_database(
         write_and_wait(server, 0, 3)
         with node(where, server, lease=LEASE) as other:
             assert listener_of(where, [cut_off, other]) is cut_off
+            wait_settled(where, server, 3)
             line.close()
             seconds = write_and_wait(server, 3, 5)
             print(f"answered by another node after {seconds:.1f} s")

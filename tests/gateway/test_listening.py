@@ -194,7 +194,8 @@ def test_refused_account_is_reported_and_listens_again_by_itself(where: str) -> 
     async def play() -> None:
         log = Log()
         adapter = Polled(log, "a")
-        adapter.problems = [AccountProblem("The token was revoked.", retry_after=0.05)]
+        # It is refused until the first report is there, however long that takes.
+        adapter.problems = [AccountProblem("The token was revoked.", retry_after=0.05)] * 1000
         async with aio.open(where, settings=FAST) as store:
             pauses = AccountPauses()
             reporter = ConnectionReporter(
@@ -209,6 +210,7 @@ def test_refused_account_is_reported_and_listens_again_by_itself(where: str) -> 
             await reporter.report()
             (connection,) = await store.listeners.connections()
             assert (connection.listening, connection.problem) == (False, "The token was revoked.")
+            adapter.problems.clear()
             await until(lambda: log.listening, "it listens again")
             log.texts.append("one")
             await until(lambda: pauses.problem(("telegram", "")) is None, "the pause is over")

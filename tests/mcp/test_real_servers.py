@@ -64,7 +64,7 @@ def test_earlier_revision_over_stdio(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("OPENAI_API_KEY", "a secret of the gateway")
 
     async def play() -> None:
-        server = program("mcp-server-everything", call_seconds=2)
+        server = program("mcp-server-everything", call_seconds=10)
         async with running_servers(tmp_path, {"all": server}) as servers:
             client = servers.clients["all"]
             assert (client.state, client.revision) == ("ready", "2025-11-25"), client.problem

@@ -88,6 +88,7 @@ def test_calls_of_servers_that_misbehave(tmp_path: Path, mode: str, result: str)
             tools = await tools_of(servers)
             assert result in str(await tools["odd__echo"].call({"text": "hi"}))
             # Sent once, whatever became of it.
+            await until(lambda: log.exists() and log.read_text(), "the server has the call")
             assert log.read_text().splitlines() == ["called"]
 
     asyncio.run(play())

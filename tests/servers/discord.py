@@ -37,6 +37,7 @@ from wsproto.events import (
 from wsproto.events import Request as Upgrade
 
 from tests.servers.no_delay import send_at_once
+from tests.servers.ports import free_port
 from tests.servers.scripted_http import Fault, Request, Response, ScriptedServer
 
 TOKEN = "MTIzNDU2.fake.token_that-nobody-may-ever-see"
@@ -408,7 +409,7 @@ class DiscordServer(ScriptedServer):
         await super()._shut()
 
     def _open_gateway(self) -> None:
-        self._gateway = socket.create_server(("127.0.0.1", self.gateway_port))
+        self._gateway = socket.create_server(("127.0.0.1", self.gateway_port or free_port()))
         self._gateway.setblocking(False)
         self.gateway_port = self._gateway.getsockname()[1]
         loop = asyncio.get_running_loop()

@@ -531,12 +531,11 @@ class SmtpServer:
         return AuthResult(success=is_right, handled=False, message=None if is_right else message)
 
     async def _open(self) -> None:
+        self.port, self.tls_port = self.port or free_port(), self.tls_port or free_port()
         self._listener = await self._loop.create_server(self._protocol, "127.0.0.1", self.port)
-        self.port = self._listener.sockets[0].getsockname()[1]
         self._tls_listener = await self._loop.create_server(
             self._protocol, "127.0.0.1", self.tls_port, ssl=self._tls
         )
-        self.tls_port = self._tls_listener.sockets[0].getsockname()[1]
 
     def _protocol(self) -> _Protocol:
         self.connections += 1
@@ -567,8 +566,8 @@ class LossyLine:
 
     def __init__(self, port: int) -> None:
         self._target = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._port = int(self._listener.getsockname()[1])
+        self._port = free_port()
+        self._listener = socket.create_server(("127.0.0.1", self._port))
         self._ends: list[socket.socket] = []
         self._is_silent: set[socket.socket] = set()
         self.connections = 0

@@ -25,6 +25,7 @@ from email.policy import HTTP
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from tests.servers.no_delay import send_at_once
+from tests.servers.ports import free_port
 from tests.servers.server_socket import ServerSocket, shake_hands
 
 T = TypeVar("T")
@@ -193,7 +194,8 @@ class ScriptedServer(ABC):
     # in whichever test runs then.
 
     async def _listen(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", self.port))
+        # No other server may be given the port while this one refuses connections.
+        self._listener = socket.create_server(("127.0.0.1", self.port or free_port()))
         self._listener.setblocking(False)
         self.port = self._listener.getsockname()[1]
         asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)

@@ -132,6 +132,7 @@ class SlackServer(ScriptedServer):
         self._turn = 0
         self._in_order = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Semaphore(16)
 
     # -- people
 
@@ -427,7 +428,11 @@ class SlackServer(ScriptedServer):
         if retry:
             headers |= {"x-slack-retry-num": str(retry), "x-slack-retry-reason": "http_timeout"}
         try:
-            async with httpx2.AsyncClient(timeout=self.ack_seconds, verify=False) as client:
+            # The time-out covers connecting too: hundreds that begin at once would all be too late.
+            async with (
+                self._room,
+                httpx2.AsyncClient(timeout=self.ack_seconds, verify=False) as client,
+            ):
                 target = self.http_target or ""
                 answer = await client.post(target, content=body, headers=headers)
                 event.problem = answer.text[:200]

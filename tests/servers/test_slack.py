@@ -130,12 +130,11 @@ def test_socket_client_gets_each_event_until_it_acknowledges(
 ) -> None:
     server.ack_seconds = 0.5
     requests: list[SocketModeRequest] = []
-    ignored = threading.Event()
+    ignored = threading.Lock()
 
     def listen(socket: BaseSocketModeClient, request: SocketModeRequest) -> None:
         requests.append(request)
-        if not ignored.is_set():
-            ignored.set()
+        if ignored.acquire(blocking=False):  # only the first one gets it
             return
         socket.send_socket_mode_response(SocketModeResponse(envelope_id=request.envelope_id))
 
@@ -151,7 +150,7 @@ def test_socket_client_gets_each_event_until_it_acknowledges(
     assert [event.state for event in server.events] == ["acknowledged"] * 2
     kinds = [request.payload["event"]["type"] for request in requests]
     assert sorted(set(kinds)) == ["app_mention", "message"]
-    assert len(kinds) == 3
-    assert max(request.retry_attempt or 0 for request in requests) == 1
+    assert len(kinds) == sum(event.sends for event in server.events) >= 3
+    assert max(request.retry_attempt or 0 for request in requests) >= 1
     assert len({request.payload["event"]["ts"] for request in requests}) == 1
     assert server.violations == []

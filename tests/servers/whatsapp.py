@@ -103,6 +103,7 @@ class WhatsAppServer(ScriptedServer):
         self._uploads: dict[str, tuple[str, str, bytes]] = {}
         self._ids = itertools.count(1)
         self._retry_seconds = 0.02
+        self._room = asyncio.Semaphore(16)
 
     # -- people
 
@@ -213,7 +214,7 @@ class WhatsAppServer(ScriptedServer):
         while not pushed.is_accepted:
             pushed.sends += 1
             try:
-                async with httpx2.AsyncClient(timeout=10, verify=False) as client:
+                async with self._room, httpx2.AsyncClient(timeout=10, verify=False) as client:
                     target = self.webhook or ""
                     answer = await client.post(target, content=pushed.body, headers=headers)
                 pushed.is_accepted = answer.status_code == 200

@@ -307,7 +307,7 @@ def test_event_is_not_handed_to_an_adapter_of_another_loop(
 
 def test_event_waits_for_an_account_that_is_not_connected_yet(server: SlackServer) -> None:
     server.add_workspace("T2", "xoxb-2-fake")
-    server.ack_seconds = 0.2
+    server.ack_seconds = 1.0
     server.pauses = (0.05,) * 100
 
     async def act(listener: Listener) -> None:

@@ -46,7 +46,7 @@ def test_mention_that_comes_as_two_events_has_one_id(server: SlackServer) -> Non
 
 def test_event_that_was_not_stored_is_taken_when_it_is_repeated(server: SlackServer) -> None:
     """Slack's retry was dropped as a duplicate: it was the only delivery."""
-    server.ack_seconds = 0.3
+    server.ack_seconds = 1.0
 
     async def act(listener: Listener) -> None:
         listener.failures = [StoreUnavailable("locked", hint="wait")]

@@ -607,7 +607,7 @@ def test_webhook_that_is_refused_is_set_again_after_growing_pauses(
     server.spoil("setWebhook", refusal(400, reason, times=None))
 
     async def act(listener: Listener) -> None:
-        await listener.wait(lambda: server.count("setWebhook") == 4)
+        await listener.wait(lambda: server.count("setWebhook") >= 4)
         assert "check public_url" in str(listener.adapter.state.problem)
         assert not listener.adapter.state.listening
 
@@ -701,6 +701,7 @@ def test_send_without_answer_is_unknown(
     server.spoil("sendMessage", Fault(takes=True, end="never"))
     with pytest.raises(OutcomeUnknown):
         call(server, lambda adapter: adapter.send(outgoing()))
+    server.wait(lambda: len(server.sent) > 0)
     assert len(server.sent) == 1
 
 
