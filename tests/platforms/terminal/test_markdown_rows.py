@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import cycle
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tertulia.platforms.terminal import markdown_rows
@@ -62,7 +62,22 @@ def streamed(text: str, cuts: list[int], widths: list[int]) -> list[str]:
 
 
 class TestStream:
+    @pytest.mark.parametrize(
+        ("text", "rows"),
+        [
+            ("\\\nword", ["word"]),
+            ("a\\\n\\\n\\\nb", ["a", "b"]),
+            ("**\\\nb**", ["b"]),
+            ("> \\\nw", ["│ w"]),
+        ],
+    )
+    def test_line_break_without_a_line_gives_no_row(self, text: str, rows: list[str]) -> None:
+        assert texts(render(text, 12)) == rows
+        assert streamed(text, [1], [12]) == rows
+
     @given(TEXTS, CUTS, WIDTHS)
+    @example("**bold**_x_**bold**", [1], 5)  # a mark right behind another style begins something
+    @example("1. \n1. word", [1], 12)  # a number alone on its line may be the next item
     def test_any_pieces_give_the_rows_of_the_whole_text(
         self, text: str, cuts: list[int], width: int
     ) -> None:
@@ -126,6 +141,7 @@ class TestStream:
 
 class TestRender:
     @given(TEXTS, WIDTHS)
+    @example("1. ---", 5)
     def test_no_row_is_too_wide(self, text: str, width: int) -> None:
         if "```" in text or "    " in text:
             return  # code is not wrapped

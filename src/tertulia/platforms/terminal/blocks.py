@@ -7,7 +7,7 @@ change text that was printed long before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -170,7 +170,23 @@ class _Leaves:
 def inline_spans(source: str, style: str = "") -> list[TextSpan]:
     """Return the rendered text of inline Markdown; a link shows its address behind its text."""
     (inline,) = _parser().parseInline(source)
-    return list(_spans(inline.children or [], [style] if style else []))
+    return list(_without_empty_lines(_spans(inline.children or [], [style] if style else [])))
+
+
+def _without_empty_lines(spans: Iterable[TextSpan]) -> Iterator[TextSpan]:
+    """Leave out line breaks before which nothing stands: a row has at least one character.
+
+    Rows are counted by their visible characters, so an empty one would be returned again and again.
+    """
+    is_empty = True
+    for span in spans:
+        if span.text == "\n":
+            if is_empty:
+                continue
+            is_empty = True
+        elif span.text.strip():
+            is_empty = False
+        yield span
 
 
 def _spans(tokens: Sequence[Token], outer: list[str]) -> Iterator[TextSpan]:

@@ -31,6 +31,8 @@ from tertulia.platforms.terminal.wrap import (
     Segment,
     count_visible,
     drop_visible,
+    row_text,
+    text_width,
     wrap,
 )
 
@@ -38,8 +40,11 @@ MAX_WIDTH: Final = 100
 MAX_HELD_ROWS: Final = 6
 _MARKS: Final = "*_`~["
 _BLANK_END = re.compile(r"\n[ \t]*\n[ \t]*\Z")
-# The last line is undecided while it may become a rule or a code block, or turn out to be neither.
-_UNDECIDED_LINE = re.compile(r"(?:\A|(?<=\n))(?:[-*_+ \t>]+|[^\w\n`]*`{3,}[^\n]*)\Z")
+# The last line is undecided while it may become a rule, the next item of a list or a code block, or
+# turn out to be none of them.
+_UNDECIDED_LINE = re.compile(
+    r"(?:\A|(?<=\n))(?:[-*_+ \t>]+|[ \t>]*\d{1,9}[.)]?[ \t]*|[^\w\n`]*`{3,}[^\n]*)\Z"
+)
 _DELIMITER_START = re.compile(r"[ \t|:-]*")
 
 
@@ -96,8 +101,7 @@ class Stream:
         return rows
 
     def _take(self, *, is_end: bool) -> list[Row]:
-        source = self._source if is_end else _UNDECIDED_LINE.sub("", self._source)
-        leaves = parse_leaves(source)
+        leaves = parse_leaves(self._source if is_end else self._decided)
         rows: list[Row] = []
         for index in range(self._leaf_index, len(leaves)):
             leaf = leaves[index]
@@ -112,6 +116,11 @@ class Stream:
                 break
             self._leaf_index, self._position = index + 1, 0
         return rows
+
+    @property
+    def _decided(self) -> str:
+        """The source without its last line, if it is not certain what that is."""
+        return _UNDECIDED_LINE.sub("", self._source)
 
     def _may_change(self, leaf: Leaf) -> bool:
         """Return whether more text may change the last leaf."""
@@ -135,7 +144,8 @@ class Stream:
         if leaf.kind == "rule" and self._is_plain:
             return []
         if leaf.kind == "rule":
-            return [(*leaf.rest, Segment("dim", "─" * min(self.width, 40)))]
+            width = self.width - text_width(row_text(leaf.rest))
+            return [(*leaf.rest, Segment("dim", "─" * max(min(width, 40), 1)))]
         return self._wrapped(self._spans(index, leaf), leaf, position)
 
     def _wrapped(self, spans: list[TextSpan], leaf: Leaf, position: int) -> list[Row]:
@@ -198,7 +208,7 @@ class Stream:
         return False
 
     def _forget_finished_blocks(self) -> None:
-        leaves = parse_leaves(self._source)
+        leaves = parse_leaves(self._decided)
         if not leaves:
             return
         start = leaves[-1].block_line
@@ -241,10 +251,13 @@ def _first_open_mark(spans: list[TextSpan]) -> int:
     Counted up to the word with the mark: without its marks the word is shorter.
     """
     text = _text(spans)
-    plain = [span.is_plain for span in spans for _ in span.text]
+    owners = [span for span in spans for _ in span.text]
     visible = word_start = 0
     for offset, char in enumerate(text):
-        if plain[offset] and char in _MARKS and _may_open(text, offset):
+        # Between two styles there are marks in the source.
+        is_joined = offset > 0 and owners[offset - 1].style == owners[offset].style
+        before = text[offset - 1] if is_joined else ""
+        if owners[offset].is_plain and char in _MARKS and _may_open(text, offset, before):
             return word_start
         visible += not char.isspace()
         if char.isspace():
@@ -252,9 +265,12 @@ def _first_open_mark(spans: list[TextSpan]) -> int:
     return visible
 
 
-def _may_open(text: str, offset: int) -> bool:
-    """Return whether text that follows may make this mark the beginning of something."""
-    before, mark, after = text[offset - 1 : offset], text[offset], text[offset + 1 :]
+def _may_open(text: str, offset: int, before: str) -> bool:
+    """Return whether text that follows may make this mark the beginning of something.
+
+    `before` is the character before it, "" if there is a mark or nothing.
+    """
+    mark, after = text[offset], text[offset + 1 :]
     if mark == "~":
         return after[:1] in ("~", "") or before == "~"
     if mark == "_":
