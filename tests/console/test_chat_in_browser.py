@@ -12,7 +12,7 @@ from tertulia.agents.base import Event, Request
 from tests.console.served_console import ServedConsole, served_console
 from tests.console.test_live_in_browser import set_hidden
 from tests.http.agents import HeldAgent
-from tests.servers.browser import WatchedContext
+from tests.servers.browser import WatchedContext, hold_first
 
 pytestmark = pytest.mark.check
 
@@ -52,15 +52,9 @@ def test_what_is_typed_while_a_message_is_on_its_way_is_the_next_one(
     where: str, profile: Profile
 ) -> None:
     held: list[Route] = []
-
-    def hold_first(route: Route) -> None:
-        if held:
-            route.continue_()
-        held.append(route)
-
     with served_console(where) as console:
         page = open_chat(console, profile(console.url))
-        page.route(SAY, hold_first)
+        page.route(SAY, hold_first(held))
         send(page, "first")
         expect(page.locator("#say")).to_have_value("")
         page.keyboard.type("second")

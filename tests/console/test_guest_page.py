@@ -17,6 +17,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 from tests.console.served_console import ServedConsole, served_console
 from tests.http.served_gateway import SECRETS
 from tests.http.server_process import ROOT
+from tests.servers.browser import hold_first
 
 # The parts of the documentation that people copy into their own pages.
 SNIPPETS: Final[list[str]] = re.findall(
@@ -180,15 +181,9 @@ def test_what_is_typed_while_a_message_is_on_its_way_is_the_next_one(
     where: str, browser: Browser
 ) -> None:
     held: list[Route] = []
-
-    def hold_first(route: Route) -> None:
-        if held:
-            route.continue_()
-        held.append(route)
-
     with served_console(where) as console:
         page = browser.new_context().new_page()
-        page.route("**/web/visitors", hold_first)  # it is not even connected
+        page.route("**/web/visitors", hold_first(held))  # it is not even connected
         page.goto(guest_address(console))
         field = page.get_by_label("Message")
         for text in ("one", "two"):
@@ -321,15 +316,9 @@ def test_late_refusal_of_a_replaced_visitor_id_keeps_the_new_one(
     where: str, browser: Browser
 ) -> None:
     held: list[Route] = []
-
-    def hold_first(route: Route) -> None:
-        if held:
-            route.continue_()
-        held.append(route)
-
     with served_console(where) as console:
         page = page_of_another_installation(browser)
-        page.route("**/events", hold_first)
+        page.route("**/events", hold_first(held))
         with page.expect_request("**/events"):
             page.goto(guest_address(console))
         with page.expect_response(lambda reply: reply.url.endswith("/messages") and reply.ok):

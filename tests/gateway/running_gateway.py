@@ -236,6 +236,18 @@ async def until(
         await asyncio.sleep(0.01)
 
 
+class BreakableCheck:
+    """A check for running programs, which finds none, and fails while it is broken."""
+
+    def __init__(self) -> None:
+        self.is_broken = False
+
+    def __call__(self, key: str) -> bool:
+        if self.is_broken:
+            raise FileNotFoundError("/srv/secret")
+        return False
+
+
 @asynccontextmanager
 async def running_gateway(
     where: str,

@@ -29,6 +29,7 @@ from tests.gateway.running_gateway import (
     FAST,
     OPEN,
     App,
+    BreakableCheck,
     Echo,
     RunningGateway,
     Scripted,
@@ -251,23 +252,18 @@ def test_origin_that_refuses_the_bot_is_told_nothing(where: str, tmp_path: Path)
 def test_result_is_kept_if_the_process_check_of_its_target_fails(
     where: str, tmp_path: Path, target: str
 ) -> None:
-    is_broken = asyncio.Event()
-
-    def has_processes(key: str) -> bool:
-        if is_broken.is_set():
-            raise FileNotFoundError("/srv/secret")
-        return False
+    check = BreakableCheck()
 
     async def play() -> None:
         clock = FakeClock()
-        settings = msgspec.structs.replace(HOMES, has_active_processes=has_processes)
+        settings = msgspec.structs.replace(HOMES, has_active_processes=check)
         async with home(where, tmp_path, settings=settings, clock=clock) as node:
             for person in (ANA, BEN):
                 await node.hears("hello", person)
             clock.forward(hours=48)
-            is_broken.set()
+            check.is_broken = True
             run = await ran(node, await made(node, target))
-            is_broken.clear()
+            check.is_broken = False
             assert run.state == "done"
             assert TASK in (run.result or "")
             assert "Whether the conversation has running programs" in (run.problem or "")

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Route, sync_playwright
 
 MISSING: Final = (
     "These tests need a Chromium browser, which is not installed. On Debian and Ubuntu:"
@@ -100,3 +100,14 @@ class WatchedContext:
         )
         if kind in ("error", "warning") and not is_expected:
             self.problems.append(f"console: {text}")
+
+
+def hold_first(held: list[Route]) -> Callable[[Route], None]:
+    """Return a handler of requests that keeps the first one in `held`; the others are continued."""
+
+    def handle(route: Route) -> None:
+        if held:
+            route.continue_()
+        held.append(route)
+
+    return handle
